@@ -1,0 +1,22 @@
+# Warnings are errors; hardening as Debian builds its own packages.
+add_compile_options(-Wall -Wextra -Werror -Wconversion -Wshadow -Wvla -Wformat=2 -Wstrict-prototypes
+  -Wmissing-prototypes -Wundef -Wcast-qual -Wno-sign-conversion -Wno-format-truncation -fno-common -fvisibility=hidden)
+add_compile_definitions(_GNU_SOURCE)
+include_directories(${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/server)
+
+if(CLOISTER_SANITIZE)
+  add_compile_options(-fsanitize=${CLOISTER_SANITIZE} -fno-omit-frame-pointer -g -O1)
+  add_link_options(-fsanitize=${CLOISTER_SANITIZE})
+  if(CLOISTER_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+else()
+  add_compile_options(-g -fstack-protector-strong -fstack-clash-protection -fPIE)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64")
+    add_compile_options(-fcf-protection)
+  endif()
+  add_compile_definitions($<$<NOT:$<CONFIG:Debug>>:_FORTIFY_SOURCE=2>)
+  add_link_options(-Wl,-z,relro,-z,now)
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+endif()
+add_link_options(-Wl,--build-id=sha1)

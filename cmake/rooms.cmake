@@ -1,0 +1,31 @@
+# room(NAME FOLDER USES...): a static library of every *.c in FOLDER and one level of folders below it.
+# A room whose folder does not exist yet is an empty interface, so that rooms appear when they are needed.
+function(room name folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.c)
+  if(NOT sources)
+    add_library(${name} INTERFACE)
+    return()
+  endif()
+  add_library(${name} STATIC ${sources})
+  target_link_libraries(${name} PUBLIC ${ARGN})
+endfunction()
+
+# embed(TARGET DIR json|yaml): puts files into TARGET as constant byte arrays with a lookup table.
+#   json: every schemas/*.json    -> embedded_schemas[] (schemas/embedded.h)
+#   yaml: openapi.yaml            -> embedded_openapi   (server/embedded.h)
+function(embed target dir kind)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "INTERFACE_LIBRARY")
+    return()
+  endif()
+  if(kind STREQUAL "json")
+    file(GLOB inputs CONFIGURE_DEPENDS ${dir}/*.json)
+  else()
+    set(inputs ${dir}/openapi.yaml)
+  endif()
+  set(out ${CMAKE_BINARY_DIR}/embedded_${kind}.c)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DKIND=${kind} "-DINPUTS=${inputs}" -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${inputs} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  target_sources(${target} PRIVATE ${out})
+endfunction()

@@ -1,0 +1,102 @@
+#include "base/json.h"
+
+#include "base/limits.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* jansson's own bound (JSON_PARSER_MAX_DEPTH, 2048) is far above ours, so depth is counted before parsing:
+ * strings are skipped, brackets counted. Malformed text is left to the parser. */
+static int check_depth(const char *text, size_t len, struct err *err)
+{
+    unsigned depth = 0, line = 1;
+    bool in_string = false;
+
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+        if (c == '\n')
+            line++;
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > LIMIT_JSON_DEPTH)
+                return err_set(err, ERR_INVALID_JSON, "line %u: nested deeper than %d", line,
+                               LIMIT_JSON_DEPTH);
+        } else if ((c == ']' || c == '}') && depth > 0) {
+            depth--;
+        }
+    }
+    return 0;
+}
+
+int json_parse(const char *text, size_t len, json_t **ret, struct err *err)
+{
+    json_error_t why;
+
+    if (check_depth(text, len, err) < 0)
+        return -1;
+    json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+    if (!value) {
+        if (json_error_code(&why) == json_error_out_of_memory)
+            return err_no_memory(err);
+        return err_set(err, ERR_INVALID_JSON, "line %d, column %d: %s", why.line < 0 ? 1 : why.line,
+                       why.column < 0 ? 0 : why.column, why.text);
+    }
+    *ret = value;
+    return 0;
+}
+
+int json_text(const json_t *value, char **ret, struct err *err)
+{
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+
+    if (!text)
+        return err_no_memory(err);
+    *ret = text;
+    return 0;
+}
+
+const char *json_str(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+int json_pointer_add(struct buf *pointer, const char *token, struct err *err)
+{
+    if (buf_adds(pointer, "/", err) < 0)
+        return -1;
+    for (; *token; token++) {
+        const char *piece = *token == '~' ? "~0" : *token == '/' ? "~1" : NULL;
+        if ((piece ? buf_adds(pointer, piece, err) : buf_add(pointer, token, 1, err)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void json_fault(struct json_faults *faults, const char *pointer, const char *fmt, ...)
+{
+    char detail[512];
+    va_list ap;
+
+    faults->total++;
+    if (!faults->list)
+        faults->list = json_array();
+    if (json_array_size(faults->list) >= JSON_FAULTS_MAX)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(detail, sizeof detail, fmt, ap);
+    va_end(ap);
+    json_array_append_new(faults->list, json_pack("{s:s, s:s}", "pointer", pointer, "detail", detail));
+}
+
+void json_faults_free(struct json_faults *faults)
+{
+    json_decref(faults->list);
+    *faults = (struct json_faults){0};
+}

@@ -1,0 +1,50 @@
+/* base/limits.h: every figure of the contract, once. Bytes unless the name says otherwise. */
+#pragma once
+
+/* Names and texts (mission.md 1). "Chars" are Unicode code points. */
+#define LIMIT_CHANNEL_KEY    200
+#define LIMIT_TEXT_CHARS     32000
+#define LIMIT_SPEAKER_CHARS  256
+#define LIMIT_METADATA_KEYS  16
+#define LIMIT_METADATA_KEY   64
+#define LIMIT_METADATA_VALUE 512
+#define LIMIT_CALL_ID_CHARS  128
+
+/* Bodies, turn line, reply (mission.md 1). */
+#define LIMIT_TURN_BODY        (384 * 1024)
+#define LIMIT_SMALL_BODY       (16 * 1024)
+#define LIMIT_JSON_DEPTH       64
+#define LIMIT_TURN_LINE        (256 * 1024)
+#define LIMIT_STDOUT           (2 * 1024 * 1024)
+#define LIMIT_REPLY_TEXT_CHARS 100000
+#define LIMIT_STDERR_RING      (128 * 1024)
+#define LIMIT_MESSAGES_BYTES   (192 * 1024)
+
+/* Model input (mission.md 5). */
+#define LIMIT_MESSAGES   128
+#define LIMIT_TOOLS      128
+#define LIMIT_TOOL_CALLS 8
+
+/* Broker (mission.md 6). */
+#define LIMIT_BROKER_BODY        (256 * 1024)
+#define LIMIT_UPSTREAM_ANSWER    (1024 * 1024)
+#define LIMIT_BROKER_CONNECTIONS 16
+#define LIMIT_BROKER_HEAD_S      10
+#define LIMIT_BROKER_CALL_MS     60000
+#define LIMIT_CREDENTIAL_MIN     16
+#define LIMIT_CREDENTIAL_MAX     8192
+#define LIMIT_SOCKET_PATH        100
+#define LIMIT_SCRIPT_SLEEP_MS    60000
+
+/* The container (mission.md 2). */
+#define LIMIT_REMOVE_TRY_MS 5000
+
+/* Disk floor under which new turns are refused (mission.md 3). */
+#define LIMIT_DISK_FREE_BYTES   (1024LL * 1024 * 1024)
+#define LIMIT_DISK_FREE_PERCENT 5
+
+/* Configuration file. */
+#define LIMIT_CONFIG_FILE (1024 * 1024)
+
+/* What the service and the worker agree on. */
+#define DUMMY_KEY "sandbox-dummy-key"
