@@ -3,6 +3,7 @@
 #include "base/limits.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
