@@ -1,7 +1,7 @@
 # room(NAME FOLDER USES...): a static library of every *.c in FOLDER and one level of folders below it.
 # A room whose folder does not exist yet is an empty interface, so that rooms appear when they are needed.
 function(room name folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.c ${CMAKE_SOURCE_DIR}/${folder}/*/*.c)
   if(NOT sources)
     add_library(${name} INTERFACE)
     return()
