@@ -1,0 +1,100 @@
+/* storage/turns.h: turns and their events. All run inside a db job. */
+#pragma once
+
+#include "base/ending.h"
+#include "base/json.h"
+#include "storage/db.h"
+
+#include <stdbool.h>
+
+#define TURN_ID_SIZE 40 /* "turn_" + 32 hex digits */
+
+#define TURN_STATUS_TABLE(X)                                                                                 \
+    X(TURN_QUEUED, "queued")                                                                                 \
+    X(TURN_RUNNING, "running")                                                                               \
+    X(TURN_SUCCEEDED, "succeeded")                                                                           \
+    X(TURN_FAILED, "failed")                                                                                 \
+    X(TURN_TIMED_OUT, "timed_out")                                                                           \
+    X(TURN_CANCELED, "canceled")                                                                             \
+    X(TURN_INTERRUPTED, "interrupted")                                                                       \
+    X(TURN_IGNORED, "ignored")
+
+enum turn_status {
+#define X(code, name) code,
+    TURN_STATUS_TABLE(X)
+#undef X
+};
+const char *turn_status_name(enum turn_status s);
+static inline bool turn_ended(enum turn_status s)
+{
+    return s != TURN_QUEUED && s != TURN_RUNNING;
+}
+/* The status that goes with an ending: timeout → timed_out, canceled and channel_disabled → canceled,
+ * server_restarted → interrupted, none → succeeded, any other → failed. */
+enum turn_status turn_status_of(enum ending e);
+
+struct turn {
+    char id[TURN_ID_SIZE];
+    int64_t seq; /* order of acceptance */
+    char *channel;
+    char *key_id; /* the owner; "" for the local administrator */
+    enum turn_status status;
+    json_t *request;      /* {speaker, text, reset?, metadata?, …} as accepted */
+    json_t *reply;        /* {text, …} or NULL */
+    char *error_code;     /* NULL when none */
+    char *error_detail;   /* our own sentence; NULL when none */
+    json_t *metrics;      /* or NULL */
+    char *stderr_text;    /* what the worker wrote there, cut; NULL when nothing */
+    int64_t created_ms, started_ms, finished_ms; /* wall; 0: not yet */
+};
+void turn_free(struct turn *t); /* accepts NULL */
+DEFINE_CLEANUP(struct turn *, turn_free)
+
+struct turn_new {
+    const char *id, *channel, *key_id;
+    const json_t *request; /* borrowed */
+    bool ignored;          /* stored as ended with status ignored; takes no place in the queue */
+    int64_t now_ms;
+};
+/* The turn and its first event. ERR_CHANNEL_DISABLED when the channel is not enabled at that moment. */
+MUST_USE int turns_insert(struct store *st, const struct turn_new *t, struct err *err);
+/* ERR_NOT_FOUND. */
+MUST_USE int turns_get(struct store *st, const char *id, struct turn **ret, struct err *err);
+
+/* queued → running: re-checks the channel (ERR_CHANNEL_DISABLED), writes the slot's row and the event `started`.
+ * *reset tells whether this turn begins without history, *reset_seen what to hand to turns_end.
+ * ERR_CONFLICT when the turn is not queued. */
+MUST_USE int turns_start(struct store *st, const char *id, const char *slot, const char *boot, int64_t now_ms,
+                         bool *reset, int64_t *reset_seen, struct err *err);
+
+struct turn_end {
+    const char *id;
+    enum ending ending; /* END_NONE: succeeded */
+    const json_t *reply, *metrics; /* borrowed; NULL: none */
+    const char *stderr_text;       /* NULL: none */
+    int64_t reset_seen;            /* from turns_start; -1: none. Applied only on success */
+    int64_t now_ms;
+};
+/* Final state, last event. ERR_CONFLICT when the turn has ended already (nothing is changed). */
+MUST_USE int turns_end(struct store *st, const struct turn_end *e, struct err *err);
+/* What is only known after death. Nothing happens when the turn is gone. */
+MUST_USE int turns_set_metrics(struct store *st, const char *id, const json_t *metrics, struct err *err);
+/* Ends every queued turn of a channel as canceled; calls each(id) for those ended. */
+MUST_USE int turns_cancel_queued(struct store *st, const char *channel, enum ending why, int64_t now_ms,
+                                 void (*each)(const char *id, void *arg), void *arg, struct err *err);
+/* Those of one status, in order of acceptance. */
+MUST_USE int turns_each(struct store *st, enum turn_status status, int (*each)(const struct turn *, void *, struct err *),
+                        void *arg, struct err *err);
+
+/* Appends event `type` with the next number of its turn. `data` borrowed, may be NULL. */
+MUST_USE int events_append(struct store *st, const char *turn_id, const char *type, const json_t *data,
+                           int64_t now_ms, struct err *err);
+
+/* Slots: which turn a container serves; the row is there before the container. */
+MUST_USE int slots_remove(struct store *st, const char *slot, struct err *err);
+MUST_USE int slots_clear(struct store *st, struct err *err); /* at start: none of them lives */
+
+/* The installation's id, made with the database. out: 33 bytes. */
+MUST_USE int meta_installation(struct store *st, char out[33], struct err *err);
+/* True once, the first time it is asked after the database was made. (initial_channels) */
+MUST_USE int meta_first_start(struct store *st, bool *first, struct err *err);
