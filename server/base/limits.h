@@ -43,6 +43,22 @@
 #define LIMIT_DISK_FREE_BYTES   (1024LL * 1024 * 1024)
 #define LIMIT_DISK_FREE_PERCENT 5
 
+/* The sealed worker (mission.md 7). "Encoded" is the size inside a JSON string. */
+#define LIMIT_WORKER_MODEL_CALLS 12
+#define LIMIT_WORKER_EXCHANGES   10
+#define LIMIT_WORKER_EXCHANGE    (8 * 1024)  /* encoded: user and assistant text together */
+#define LIMIT_WORKER_MESSAGE     (48 * 1024) /* encoded */
+#define LIMIT_WORKER_TOOLS       (32 * 1024) /* all tool definitions as JSON */
+#define LIMIT_WORKER_PREVIEW     (4 * 1024)  /* of one memory scope */
+#define LIMIT_WORKER_ANSWER      (4 * 1024)  /* encoded: one tool answer */
+#define LIMIT_WORKER_ARGUMENTS   (2 * 1024)  /* encoded: arguments of one call, in the context */
+#define LIMIT_WORKER_SAYING      (8 * 1024)  /* encoded: what a model says beside its tool calls */
+#define LIMIT_MEMORY_ENTRIES     256         /* of one scope */
+#define LIMIT_MEMORY_KEY_CHARS   128
+#define LIMIT_MEMORY_VALUE_CHARS 2048
+#define LIMIT_MEMORY_BYTES       (512 * 1024)
+#define LIMIT_HISTORY_FILE       (256 * 1024)
+
 /* Configuration file. */
 #define LIMIT_CONFIG_FILE (1024 * 1024)
 
