@@ -1,0 +1,34 @@
+/* http/park.h: waiting without a thread (mission.md: waiting clients hold no thread).
+ *
+ * A handler calls http_park, hands the ticket to whoever will wake it, and returns HTTP_PARK. The first
+ * http_wake, the deadline, the server's stop or the client's leaving, whichever comes first and only that
+ * one, resumes the request on its server thread:
+ *
+ *     then(req, why, arg)   woken, deadline or stop: answers, or parks again; exactly one of then and gone is
+ * called gone(arg)             the client left: no answer is possible any more; frees what arg holds
+ *
+ * A wake before the handler has returned is not lost. Lock order: caller's locks, then the ticket's;
+ * http_wake may be called under any lock that then and gone do not take while http_park's ticket is being
+ * woken. */
+#pragma once
+
+#include "http/router.h"
+
+enum http_why { HTTP_WOKEN, HTTP_DEADLINE, HTTP_STOPPING };
+
+struct http_ticket;
+
+typedef enum http_result http_then(struct http_req *req, enum http_why why, void *arg);
+typedef void http_gone(void *arg);
+
+#define HTTP_NO_DEADLINE INT64_MAX
+
+/* `deadline`: CLOCK_MONOTONIC milliseconds, or HTTP_NO_DEADLINE; kept to about 50 ms. Returns the ticket with
+ * a reference for the caller, to be given back with http_ticket_release; NULL: out of memory, nothing is
+ * parked. Only from a handler or continuation, once per call of it. */
+struct http_ticket *http_park(struct http_req *req, http_then *then, http_gone *gone, void *arg,
+                              int64_t deadline);
+/* Any thread, any number of times; the first counts. Does not give the reference back. */
+void http_wake(struct http_ticket *t);
+/* Any thread; also after the request and the server are gone. Accepts NULL. */
+void http_ticket_release(struct http_ticket *t);

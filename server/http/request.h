@@ -1,0 +1,40 @@
+/* http/request.h: what a handler may ask of its request.
+ * A request belongs to one connection and is used on that connection's server thread only. What is returned
+ * lives as long as the request. */
+#pragma once
+
+#include "base/json.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct http_req;
+
+void *http_context(const struct http_req *req);          /* http_config.context */
+const char *http_method(const struct http_req *req);     /* "GET" for HEAD as well */
+const char *http_path(const struct http_req *req);       /* the raw path, not decoded; "" if unknown */
+const char *http_request_id(const struct http_req *req); /* accepted from X-Request-Id, or made */
+/* W3C trace context of this request: a valid one continued with a new parent id, or a new one. 55 characters.
+ */
+const char *http_traceparent(const struct http_req *req);
+
+/* Decoded {name} of the route; "" never matches, so NULL means a wrong name. */
+const char *http_path_param(const struct http_req *req, const char *name);
+/* Decoded query parameter, NULL when absent. Unknown and repeated ones were refused with 400 before. */
+const char *http_query(const struct http_req *req, const char *name);
+/* First header of that name (any case), NULL when absent. Those that may come once only (Host, Authorization,
+ * Content-Type, Content-Length, Idempotency-Key, If-Match, If-None-Match, X-Request-Id, traceparent, Origin)
+ * were refused with 400 when repeated. */
+const char *http_header(const struct http_req *req, const char *name);
+
+/* The body, NUL-terminated; "" and 0 when there is none. Complete when the handler is called. */
+const char *http_body(const struct http_req *req, size_t *len);
+/* The body as JSON object or any value: ERR_INVALID_JSON (base/json.h). *ret is the caller's. */
+MUST_USE int http_body_json(const struct http_req *req, json_t **ret, struct err *err);
+
+/* The uid at the other end of a Unix socket (SO_PEERCRED). ERR_FORBIDDEN on TCP. */
+MUST_USE int http_peer_uid(const struct http_req *req, uid_t *ret, struct err *err);
+
+/* One pointer for authorisation, freed with the request. */
+void http_set_principal(struct http_req *req, void *principal, void (*free_fn)(void *));
+void *http_principal(const struct http_req *req);
