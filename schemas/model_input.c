@@ -1,0 +1,465 @@
+#include "schemas/model_input.h"
+
+#include "base/limits.h"
+#include "base/utf8.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A place in the value, as a chain of stack frames: the pointer is only written out when there is a fault. */
+struct at {
+    const struct at *up; /* NULL at the value itself */
+    const char *key;     /* member, or the prefix given by the caller at the top */
+    size_t index;        /* element when key is NULL */
+};
+
+#define TOP(pointer)    ((struct at){.key = (pointer)})
+#define MEMBER(up, key) ((struct at){(up), (key), 0})
+#define ELEMENT(up, i)  ((struct at){(up), NULL, (i)})
+
+/* False when it did not fit: out then holds the nearest ancestor that does. */
+static bool write_pointer(const struct at *at, struct buf *out)
+{
+    struct err err;
+    char digits[24];
+
+    if (!at->up)
+        return buf_adds(out, at->key, &err) == 0;
+    if (!write_pointer(at->up, out))
+        return false;
+    size_t len = out->len;
+    snprintf(digits, sizeof digits, "%zu", at->index);
+    if (json_pointer_add(out, at->key ? at->key : digits, &err) == 0)
+        return true;
+    out->len = len;
+    if (out->data)
+        out->data[len] = '\0';
+    return false;
+}
+
+static int fault(struct json_faults *faults, const struct at *at, const char *fmt, ...) FORMAT(3, 4);
+static int fault(struct json_faults *faults, const struct at *at, const char *fmt, ...)
+{
+    CLEANUP(buf_free) struct buf pointer = BUF_INIT(1024);
+    char detail[512];
+    va_list ap;
+
+    if (faults->total < JSON_FAULTS_MAX)
+        write_pointer(at, &pointer);
+    va_start(ap, fmt);
+    vsnprintf(detail, sizeof detail, fmt, ap);
+    va_end(ap);
+    json_fault(faults, pointer.data ? pointer.data : "", "%s", detail);
+    return -1;
+}
+
+static int no_memory(struct json_faults *faults, const struct at *at)
+{
+    return fault(faults, at, "out of memory");
+}
+
+/* Puts a value that a constructor of jansson may have failed to make. */
+static int put(json_t *object, const char *key, json_t *steal, struct json_faults *faults,
+               const struct at *at)
+{
+    return json_object_set_new(object, key, steal) < 0 ? no_memory(faults, at) : 0;
+}
+
+bool model_function_name(const char *name)
+{
+    size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+
+    return name[0] >= 'a' && name[0] <= 'z' && len <= 64 && name[len] == '\0';
+}
+
+bool model_call_id(const char *id)
+{
+    size_t chars = utf8_chars(id, strlen(id));
+
+    return chars >= 1 && chars <= LIMIT_CALL_ID_CHARS;
+}
+
+/* --- a schema that stays at home ------------------------------------------------------------------------ */
+
+static void walk_schema(const json_t *schema, const struct at *at, struct json_faults *faults);
+
+static void walk_map(const json_t *map, const struct at *at, struct json_faults *faults)
+{
+    const char *name;
+    json_t *entry;
+
+    if (!json_is_object(map)) {
+        fault(faults, at, "must be an object of schemas");
+        return;
+    }
+    json_object_foreach((json_t *)(uintptr_t)map, name, entry)
+        walk_schema(entry, &MEMBER(at, name), faults);
+}
+
+static void walk_list(const json_t *list, const struct at *at, struct json_faults *faults)
+{
+    if (!json_is_array(list)) {
+        fault(faults, at, "must be an array of schemas");
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(list); i++)
+        walk_schema(json_array_get(list, i), &ELEMENT(at, i), faults);
+}
+
+static void walk_one_or_list(const json_t *value, const struct at *at, struct json_faults *faults)
+{
+    if (json_is_array(value))
+        walk_list(value, at, faults);
+    else
+        walk_schema(value, at, faults);
+}
+
+/* Each entry is a schema, or an array of property names, which is data. */
+static void walk_dependencies(const json_t *map, const struct at *at, struct json_faults *faults)
+{
+    const char *name;
+    json_t *entry;
+
+    if (!json_is_object(map)) {
+        fault(faults, at, "must be an object of schemas or arrays");
+        return;
+    }
+    json_object_foreach((json_t *)(uintptr_t)map, name, entry) {
+        if (!json_is_array(entry))
+            walk_schema(entry, &MEMBER(at, name), faults);
+    }
+}
+
+static void check_reference(const json_t *value, const struct at *at, struct json_faults *faults)
+{
+    const char *text = json_string_value(value);
+
+    if (!text || text[0] != '#')
+        fault(faults, at, "must be a string that starts with #");
+}
+
+static void check_vocabulary(const json_t *value, const struct at *at, struct json_faults *faults)
+{
+    const char *uri;
+    json_t *entry;
+
+    if (!json_is_object(value)) {
+        fault(faults, at, "must be an object");
+        return;
+    }
+    json_object_foreach((json_t *)(uintptr_t)value, uri, entry) {
+        if (uri[0] != '#')
+            fault(faults, &MEMBER(at, uri), "must have keys that start with #");
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*check)(const json_t *value, const struct at *at, struct json_faults *faults);
+} keywords[] = {
+    {"$ref", check_reference},
+    {"$dynamicRef", check_reference},
+    {"$recursiveRef", check_reference},
+    {"$schema", check_reference},
+    {"$id", check_reference},
+    {"$vocabulary", check_vocabulary},
+    {"properties", walk_map},
+    {"patternProperties", walk_map},
+    {"$defs", walk_map},
+    {"definitions", walk_map},
+    {"dependentSchemas", walk_map},
+    {"items", walk_one_or_list},
+    {"contains", walk_one_or_list},
+    {"additionalProperties", walk_one_or_list},
+    {"unevaluatedProperties", walk_one_or_list},
+    {"unevaluatedItems", walk_one_or_list},
+    {"propertyNames", walk_one_or_list},
+    {"not", walk_one_or_list},
+    {"if", walk_one_or_list},
+    {"then", walk_one_or_list},
+    {"else", walk_one_or_list},
+    {"contentSchema", walk_one_or_list},
+    {"additionalItems", walk_one_or_list},
+    {"allOf", walk_list},
+    {"anyOf", walk_list},
+    {"oneOf", walk_list},
+    {"prefixItems", walk_list},
+    {"dependencies", walk_dependencies},
+};
+
+static void walk_schema(const json_t *schema, const struct at *at, struct json_faults *faults)
+{
+    if (json_is_boolean(schema))
+        return;
+    if (!json_is_object(schema)) {
+        fault(faults, at, "must be a schema: an object, true or false");
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(keywords); i++) {
+        const json_t *value = json_object_get(schema, keywords[i].name);
+        if (value)
+            keywords[i].check(value, &MEMBER(at, keywords[i].name), faults);
+    }
+}
+
+int json_schema_local(const json_t *schema, const char *pointer, struct json_faults *faults)
+{
+    size_t before = faults->total;
+
+    walk_schema(schema, &TOP(pointer), faults);
+    return faults->total == before ? 0 : -1;
+}
+
+/* --- tool calls ----------------------------------------------------------------------------------------- */
+
+/* The function that a call or a tool names, or NULL with a fault. */
+static const json_t *function_of(const json_t *value, const struct at *at, struct json_faults *faults)
+{
+    const char *type = json_str(value, "type");
+
+    if (!json_is_object(value)) {
+        fault(faults, at, "must be an object");
+        return NULL;
+    }
+    if (!type || strcmp(type, "function") != 0)
+        fault(faults, &MEMBER(at, "type"), "must be \"function\"");
+    const json_t *function = json_object_get(value, "function");
+    if (!json_is_object(function)) {
+        fault(faults, &MEMBER(at, "function"), "must be an object");
+        return NULL;
+    }
+    const char *name = json_str(function, "name");
+    const struct at in = MEMBER(at, "function");
+    if (!name || !model_function_name(name))
+        fault(faults, &MEMBER(&in, "name"),
+              "must be a lower-case letter and at most 63 lower-case letters, digits or _");
+    return function;
+}
+
+static json_t *rebuild_call(const json_t *value, const struct at *at, struct json_faults *faults)
+{
+    size_t before = faults->total;
+    const json_t *function = function_of(value, at, faults);
+    const json_t *arguments = json_object_get(function, "arguments");
+    const char *id = json_str(value, "id");
+
+    if (json_is_object(value) && (!id || !model_call_id(id)))
+        fault(faults, &MEMBER(at, "id"), "must be a string of 1 to %d characters", LIMIT_CALL_ID_CHARS);
+    if (function && !json_is_string(arguments)) {
+        const struct at in = MEMBER(at, "function");
+        fault(faults, &MEMBER(&in, "arguments"), "must be a string");
+    }
+    if (faults->total > before)
+        return NULL;
+    json_t *call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", json_object_get(value, "id"), "type",
+                             "function", "function", "name", json_object_get(function, "name"), "arguments",
+                             arguments);
+    if (!call)
+        no_memory(faults, at);
+    return call;
+}
+
+/* What the three lists have in common: an array, a bound, every element rebuilt. */
+typedef json_t *rebuild_fn(const json_t *value, const struct at *at, struct json_faults *faults);
+
+static int rebuild_list(const json_t *value, size_t most, rebuild_fn *rebuild, const struct at *at,
+                        json_t **ret, struct json_faults *faults)
+{
+    size_t before = faults->total;
+    CLEANUP(json_free) json_t *list = json_array();
+
+    if (!list)
+        return no_memory(faults, at);
+    if (!json_is_array(value))
+        return fault(faults, at, "must be an array");
+    if (json_array_size(value) > most)
+        fault(faults, at, "must have at most %zu elements", most);
+    for (size_t i = 0; i < json_array_size(value) && i < most; i++) {
+        const struct at here = ELEMENT(at, i);
+        json_t *rebuilt = rebuild(json_array_get(value, i), &here, faults);
+        if (rebuilt && json_array_append_new(list, rebuilt) < 0)
+            no_memory(faults, &here);
+    }
+    if (faults->total > before)
+        return -1;
+    *ret = json_steal(&list);
+    return 0;
+}
+
+int model_tool_calls(const json_t *value, const char *pointer, json_t **ret, struct json_faults *faults)
+{
+    return rebuild_list(value, LIMIT_TOOL_CALLS, rebuild_call, &TOP(pointer), ret, faults);
+}
+
+/* --- messages ------------------------------------------------------------------------------------------- */
+
+static bool one_of(const char *word, const char *const list[], size_t n)
+{
+    for (size_t i = 0; word && i < n; i++)
+        if (strcmp(word, list[i]) == 0)
+            return true;
+    return false;
+}
+
+static void check_message_keys(const json_t *value, const struct at *at, struct json_faults *faults)
+{
+    static const char *const allowed[] = {"role", "content", "tool_calls", "tool_call_id"};
+    const char *key;
+    json_t *member;
+
+    json_object_foreach((json_t *)(uintptr_t)value, key, member) {
+        if (!one_of(key, allowed, ARRAY_LEN(allowed)))
+            fault(faults, &MEMBER(at, key), "is not allowed in a message");
+    }
+}
+
+static void add_tool_call_id(const json_t *value, bool is_tool, json_t *message, const struct at *at,
+                             struct json_faults *faults)
+{
+    json_t *id = json_object_get(value, "tool_call_id");
+    const struct at here = MEMBER(at, "tool_call_id");
+
+    if (!is_tool) {
+        if (id)
+            fault(faults, &here, "is allowed only where role is tool");
+        return;
+    }
+    if (!json_is_string(id) || !model_call_id(json_string_value(id)))
+        fault(faults, &here, "must be a string of 1 to %d characters", LIMIT_CALL_ID_CHARS);
+    else
+        (void)put(message, "tool_call_id", json_incref(id), faults, &here);
+}
+
+static void add_tool_calls(const json_t *value, bool is_assistant, json_t *message, const struct at *at,
+                           struct json_faults *faults)
+{
+    const json_t *calls = json_object_get(value, "tool_calls");
+    const struct at here = MEMBER(at, "tool_calls");
+    json_t *rebuilt = NULL;
+
+    if (!calls)
+        return;
+    if (!is_assistant)
+        fault(faults, &here, "is allowed only where role is assistant");
+    else if (rebuild_list(calls, LIMIT_TOOL_CALLS, rebuild_call, &here, &rebuilt, faults) == 0)
+        (void)put(message, "tool_calls", rebuilt, faults, &here);
+}
+
+static json_t *rebuild_message(const json_t *value, const struct at *at, struct json_faults *faults)
+{
+    static const char *const roles[] = {"system", "user", "assistant", "tool"};
+    size_t before = faults->total;
+    json_t *role = json_object_get(value, "role"), *content = json_object_get(value, "content");
+    const char *name = json_string_value(role);
+    CLEANUP(json_free) json_t *message = json_object();
+
+    if (!message) {
+        no_memory(faults, at);
+        return NULL;
+    }
+    if (!json_is_object(value)) {
+        fault(faults, at, "must be an object");
+        return NULL;
+    }
+    check_message_keys(value, at, faults);
+    if (!one_of(name, roles, ARRAY_LEN(roles)))
+        fault(faults, &MEMBER(at, "role"), "must be system, user, assistant or tool");
+    else
+        (void)put(message, "role", json_incref(role), faults, at);
+    if (!json_is_string(content))
+        fault(faults, &MEMBER(at, "content"), "must be a string: images, files and audio are not supported");
+    else
+        (void)put(message, "content", json_incref(content), faults, at);
+    add_tool_calls(value, name && strcmp(name, "assistant") == 0, message, at, faults);
+    add_tool_call_id(value, name && strcmp(name, "tool") == 0, message, at, faults);
+    return faults->total > before ? NULL : json_steal(&message);
+}
+
+int model_messages(const json_t *value, const char *pointer, json_t **ret, struct json_faults *faults)
+{
+    return rebuild_list(value, LIMIT_MESSAGES, rebuild_message, &TOP(pointer), ret, faults);
+}
+
+/* --- tools ---------------------------------------------------------------------------------------------- */
+
+static json_t *rebuild_tool(const json_t *value, const struct at *at, struct json_faults *faults)
+{
+    size_t before = faults->total;
+    const json_t *function = function_of(value, at, faults);
+    const struct at in = MEMBER(at, "function");
+
+    if (!function)
+        return NULL;
+    const json_t *description = json_object_get(function, "description");
+    const json_t *parameters = json_object_get(function, "parameters");
+    if (!json_is_string(description))
+        fault(faults, &MEMBER(&in, "description"), "must be a string");
+    if (!json_is_object(parameters))
+        fault(faults, &MEMBER(&in, "parameters"), "must be an object");
+    else
+        walk_schema(parameters, &MEMBER(&in, "parameters"), faults);
+    if (faults->total > before)
+        return NULL;
+    json_t *tool = json_pack("{s:s, s:{s:O, s:O, s:O}}", "type", "function", "function", "name",
+                             json_object_get(function, "name"), "description", description, "parameters",
+                             parameters);
+    if (!tool)
+        no_memory(faults, at);
+    return tool;
+}
+
+static void check_unique(const json_t *tools, const struct at *at, struct json_faults *faults)
+{
+    CLEANUP(json_free) json_t *seen = json_object();
+
+    for (size_t i = 0; i < json_array_size(tools) && i < LIMIT_TOOLS; i++) {
+        const json_t *function = json_object_get(json_array_get(tools, i), "function");
+        const char *name = json_str(function, "name");
+        const struct at tool = ELEMENT(at, i), in = MEMBER(&tool, "function");
+        if (!name)
+            continue;
+        if (json_object_get(seen, name))
+            fault(faults, &MEMBER(&in, "name"), "must be unique among the tools");
+        else if (json_object_set_new(seen, name, json_true()) < 0)
+            no_memory(faults, at);
+    }
+}
+
+int model_tools(const json_t *value, const char *pointer, json_t **ret, struct json_faults *faults)
+{
+    size_t before = faults->total;
+    CLEANUP(json_free) json_t *tools = NULL;
+
+    check_unique(value, &TOP(pointer), faults);
+    if (rebuild_list(value, LIMIT_TOOLS, rebuild_tool, &TOP(pointer), &tools, faults) < 0 ||
+        faults->total > before)
+        return -1;
+    *ret = json_steal(&tools);
+    return 0;
+}
+
+int model_input(const json_t *body, const char *pointer, json_t **ret_messages, json_t **ret_tools,
+                struct json_faults *faults)
+{
+    const struct at top = TOP(pointer);
+    CLEANUP(json_free) json_t *messages = NULL;
+    CLEANUP(json_free) json_t *tools = NULL;
+    CLEANUP(buf_free) struct buf at_tools = BUF_INIT(1024);
+    size_t before = faults->total;
+
+    if (!json_is_object(body))
+        return fault(faults, &top, "must be an object");
+    const json_t *given = json_object_get(body, "tools");
+    if (given && write_pointer(&MEMBER(&top, "tools"), &at_tools)) {
+        if (model_tools(given, at_tools.data, &tools, faults) < 0)
+            tools = NULL;
+    }
+    if (rebuild_list(json_object_get(body, "messages"), LIMIT_MESSAGES, rebuild_message,
+                     &MEMBER(&top, "messages"), &messages, faults) < 0 ||
+        faults->total > before)
+        return -1;
+    *ret_messages = json_steal(&messages);
+    *ret_tools = json_steal(&tools);
+    return 0;
+}
