@@ -41,7 +41,8 @@ static bool write_pointer(const struct at *at, struct buf *out)
 static int fault(struct json_faults *faults, const struct at *at, const char *fmt, ...) FORMAT(3, 4);
 static int fault(struct json_faults *faults, const struct at *at, const char *fmt, ...)
 {
-    CLEANUP(buf_free) struct buf pointer = BUF_INIT(1024);
+    CLEANUP(buf_free)
+    struct buf pointer = BUF_INIT(1024);
     char detail[512];
     va_list ap;
 
@@ -57,6 +58,12 @@ static int fault(struct json_faults *faults, const struct at *at, const char *fm
 static int no_memory(struct json_faults *faults, const struct at *at)
 {
     return fault(faults, at, "out of memory");
+}
+
+/* jansson's iterators take a plain pointer, although they only read. */
+static json_t *iterable(const json_t *object)
+{
+    return (json_t *)(uintptr_t)object;
 }
 
 /* Puts a value that a constructor of jansson may have failed to make. */
@@ -93,8 +100,7 @@ static void walk_map(const json_t *map, const struct at *at, struct json_faults 
         fault(faults, at, "must be an object of schemas");
         return;
     }
-    json_object_foreach((json_t *)(uintptr_t)map, name, entry)
-        walk_schema(entry, &MEMBER(at, name), faults);
+    json_object_foreach(iterable(map), name, entry) walk_schema(entry, &MEMBER(at, name), faults);
 }
 
 static void walk_list(const json_t *list, const struct at *at, struct json_faults *faults)
@@ -125,7 +131,8 @@ static void walk_dependencies(const json_t *map, const struct at *at, struct jso
         fault(faults, at, "must be an object of schemas or arrays");
         return;
     }
-    json_object_foreach((json_t *)(uintptr_t)map, name, entry) {
+    json_object_foreach(iterable(map), name, entry)
+    {
         if (!json_is_array(entry))
             walk_schema(entry, &MEMBER(at, name), faults);
     }
@@ -148,7 +155,8 @@ static void check_vocabulary(const json_t *value, const struct at *at, struct js
         fault(faults, at, "must be an object");
         return;
     }
-    json_object_foreach((json_t *)(uintptr_t)value, uri, entry) {
+    json_object_foreach(iterable(value), uri, entry)
+    {
         if (uri[0] != '#')
             fault(faults, &MEMBER(at, uri), "must have keys that start with #");
     }
@@ -252,9 +260,9 @@ static json_t *rebuild_call(const json_t *value, const struct at *at, struct jso
     }
     if (faults->total > before)
         return NULL;
-    json_t *call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", json_object_get(value, "id"), "type",
-                             "function", "function", "name", json_object_get(function, "name"), "arguments",
-                             arguments);
+    json_t *call =
+        json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", json_object_get(value, "id"), "type", "function",
+                  "function", "name", json_object_get(function, "name"), "arguments", arguments);
     if (!call)
         no_memory(faults, at);
     return call;
@@ -267,7 +275,8 @@ static int rebuild_list(const json_t *value, size_t most, rebuild_fn *rebuild, c
                         json_t **ret, struct json_faults *faults)
 {
     size_t before = faults->total;
-    CLEANUP(json_free) json_t *list = json_array();
+    CLEANUP(json_free)
+    json_t *list = json_array();
 
     if (!list)
         return no_memory(faults, at);
@@ -308,7 +317,8 @@ static void check_message_keys(const json_t *value, const struct at *at, struct 
     const char *key;
     json_t *member;
 
-    json_object_foreach((json_t *)(uintptr_t)value, key, member) {
+    json_object_foreach(iterable(value), key, member)
+    {
         if (!one_of(key, allowed, ARRAY_LEN(allowed)))
             fault(faults, &MEMBER(at, key), "is not allowed in a message");
     }
@@ -352,7 +362,8 @@ static json_t *rebuild_message(const json_t *value, const struct at *at, struct 
     size_t before = faults->total;
     json_t *role = json_object_get(value, "role"), *content = json_object_get(value, "content");
     const char *name = json_string_value(role);
-    CLEANUP(json_free) json_t *message = json_object();
+    CLEANUP(json_free)
+    json_t *message = json_object();
 
     if (!message) {
         no_memory(faults, at);
@@ -401,9 +412,9 @@ static json_t *rebuild_tool(const json_t *value, const struct at *at, struct jso
         walk_schema(parameters, &MEMBER(&in, "parameters"), faults);
     if (faults->total > before)
         return NULL;
-    json_t *tool = json_pack("{s:s, s:{s:O, s:O, s:O}}", "type", "function", "function", "name",
-                             json_object_get(function, "name"), "description", description, "parameters",
-                             parameters);
+    json_t *tool =
+        json_pack("{s:s, s:{s:O, s:O, s:O}}", "type", "function", "function", "name",
+                  json_object_get(function, "name"), "description", description, "parameters", parameters);
     if (!tool)
         no_memory(faults, at);
     return tool;
@@ -411,7 +422,8 @@ static json_t *rebuild_tool(const json_t *value, const struct at *at, struct jso
 
 static void check_unique(const json_t *tools, const struct at *at, struct json_faults *faults)
 {
-    CLEANUP(json_free) json_t *seen = json_object();
+    CLEANUP(json_free)
+    json_t *seen = json_object();
 
     for (size_t i = 0; i < json_array_size(tools) && i < LIMIT_TOOLS; i++) {
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
@@ -426,38 +438,41 @@ static void check_unique(const json_t *tools, const struct at *at, struct json_f
     }
 }
 
-int model_tools(const json_t *value, const char *pointer, json_t **ret, struct json_faults *faults)
+static int rebuild_tools(const json_t *value, const struct at *at, json_t **ret, struct json_faults *faults)
 {
     size_t before = faults->total;
-    CLEANUP(json_free) json_t *tools = NULL;
+    CLEANUP(json_free)
+    json_t *tools = NULL;
 
-    check_unique(value, &TOP(pointer), faults);
-    if (rebuild_list(value, LIMIT_TOOLS, rebuild_tool, &TOP(pointer), &tools, faults) < 0 ||
-        faults->total > before)
+    check_unique(value, at, faults);
+    if (rebuild_list(value, LIMIT_TOOLS, rebuild_tool, at, &tools, faults) < 0 || faults->total > before)
         return -1;
     *ret = json_steal(&tools);
     return 0;
+}
+
+int model_tools(const json_t *value, const char *pointer, json_t **ret, struct json_faults *faults)
+{
+    return rebuild_tools(value, &TOP(pointer), ret, faults);
 }
 
 int model_input(const json_t *body, const char *pointer, json_t **ret_messages, json_t **ret_tools,
                 struct json_faults *faults)
 {
     const struct at top = TOP(pointer);
-    CLEANUP(json_free) json_t *messages = NULL;
-    CLEANUP(json_free) json_t *tools = NULL;
-    CLEANUP(buf_free) struct buf at_tools = BUF_INIT(1024);
-    size_t before = faults->total;
+    CLEANUP(json_free)
+    json_t *messages = NULL;
+    CLEANUP(json_free)
+    json_t *tools = NULL;
 
     if (!json_is_object(body))
         return fault(faults, &top, "must be an object");
+    int bad = rebuild_list(json_object_get(body, "messages"), LIMIT_MESSAGES, rebuild_message,
+                           &MEMBER(&top, "messages"), &messages, faults);
     const json_t *given = json_object_get(body, "tools");
-    if (given && write_pointer(&MEMBER(&top, "tools"), &at_tools)) {
-        if (model_tools(given, at_tools.data, &tools, faults) < 0)
-            tools = NULL;
-    }
-    if (rebuild_list(json_object_get(body, "messages"), LIMIT_MESSAGES, rebuild_message,
-                     &MEMBER(&top, "messages"), &messages, faults) < 0 ||
-        faults->total > before)
+    if (given)
+        bad |= rebuild_tools(given, &MEMBER(&top, "tools"), &tools, faults);
+    if (bad)
         return -1;
     *ret_messages = json_steal(&messages);
     *ret_tools = json_steal(&tools);
