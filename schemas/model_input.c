@@ -2,73 +2,18 @@
 
 #include "base/limits.h"
 #include "base/utf8.h"
+#include "schemas/place.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-/* A place in the value, as a chain of stack frames: the pointer is only written out when there is a fault. */
-struct at {
-    const struct at *up; /* NULL at the value itself */
-    const char *key;     /* member, or the prefix given by the caller at the top */
-    size_t index;        /* element when key is NULL */
-};
-
-#define TOP(pointer)    ((struct at){.key = (pointer)})
-#define MEMBER(up, key) ((struct at){(up), (key), 0})
-#define ELEMENT(up, i)  ((struct at){(up), NULL, (i)})
-
-/* False when it did not fit: out then holds the nearest ancestor that does. */
-static bool write_pointer(const struct at *at, struct buf *out)
+static int no_memory(struct json_faults *faults, const struct place *at)
 {
-    struct err err;
-    char digits[24];
-
-    if (!at->up)
-        return buf_adds(out, at->key, &err) == 0;
-    if (!write_pointer(at->up, out))
-        return false;
-    size_t len = out->len;
-    snprintf(digits, sizeof digits, "%zu", at->index);
-    if (json_pointer_add(out, at->key ? at->key : digits, &err) == 0)
-        return true;
-    out->len = len;
-    if (out->data)
-        out->data[len] = '\0';
-    return false;
-}
-
-static int fault(struct json_faults *faults, const struct at *at, const char *fmt, ...) FORMAT(3, 4);
-static int fault(struct json_faults *faults, const struct at *at, const char *fmt, ...)
-{
-    CLEANUP(buf_free)
-    struct buf pointer = BUF_INIT(1024);
-    char detail[512];
-    va_list ap;
-
-    if (faults->total < JSON_FAULTS_MAX)
-        write_pointer(at, &pointer);
-    va_start(ap, fmt);
-    vsnprintf(detail, sizeof detail, fmt, ap);
-    va_end(ap);
-    json_fault(faults, pointer.data ? pointer.data : "", "%s", detail);
-    return -1;
-}
-
-static int no_memory(struct json_faults *faults, const struct at *at)
-{
-    return fault(faults, at, "out of memory");
-}
-
-/* jansson's iterators take a plain pointer, although they only read. */
-static json_t *iterable(const json_t *object)
-{
-    return (json_t *)(uintptr_t)object;
+    return place_fault(faults, at, "out of memory");
 }
 
 /* Puts a value that a constructor of jansson may have failed to make. */
 static int put(json_t *object, const char *key, json_t *steal, struct json_faults *faults,
-               const struct at *at)
+               const struct place *at)
 {
     return json_object_set_new(object, key, steal) < 0 ? no_memory(faults, at) : 0;
 }
@@ -87,165 +32,33 @@ bool model_call_id(const char *id)
     return chars >= 1 && chars <= LIMIT_CALL_ID_CHARS;
 }
 
-/* --- a schema that stays at home ------------------------------------------------------------------------ */
-
-static void walk_schema(const json_t *schema, const struct at *at, struct json_faults *faults);
-
-static void walk_map(const json_t *map, const struct at *at, struct json_faults *faults)
-{
-    const char *name;
-    json_t *entry;
-
-    if (!json_is_object(map)) {
-        fault(faults, at, "must be an object of schemas");
-        return;
-    }
-    json_object_foreach(iterable(map), name, entry) walk_schema(entry, &MEMBER(at, name), faults);
-}
-
-static void walk_list(const json_t *list, const struct at *at, struct json_faults *faults)
-{
-    if (!json_is_array(list)) {
-        fault(faults, at, "must be an array of schemas");
-        return;
-    }
-    for (size_t i = 0; i < json_array_size(list); i++)
-        walk_schema(json_array_get(list, i), &ELEMENT(at, i), faults);
-}
-
-static void walk_one_or_list(const json_t *value, const struct at *at, struct json_faults *faults)
-{
-    if (json_is_array(value))
-        walk_list(value, at, faults);
-    else
-        walk_schema(value, at, faults);
-}
-
-/* Each entry is a schema, or an array of property names, which is data. */
-static void walk_dependencies(const json_t *map, const struct at *at, struct json_faults *faults)
-{
-    const char *name;
-    json_t *entry;
-
-    if (!json_is_object(map)) {
-        fault(faults, at, "must be an object of schemas or arrays");
-        return;
-    }
-    json_object_foreach(iterable(map), name, entry)
-    {
-        if (!json_is_array(entry))
-            walk_schema(entry, &MEMBER(at, name), faults);
-    }
-}
-
-static void check_reference(const json_t *value, const struct at *at, struct json_faults *faults)
-{
-    const char *text = json_string_value(value);
-
-    if (!text || text[0] != '#')
-        fault(faults, at, "must be a string that starts with #");
-}
-
-static void check_vocabulary(const json_t *value, const struct at *at, struct json_faults *faults)
-{
-    const char *uri;
-    json_t *entry;
-
-    if (!json_is_object(value)) {
-        fault(faults, at, "must be an object");
-        return;
-    }
-    json_object_foreach(iterable(value), uri, entry)
-    {
-        if (uri[0] != '#')
-            fault(faults, &MEMBER(at, uri), "must have keys that start with #");
-    }
-}
-
-static const struct {
-    const char *name;
-    void (*check)(const json_t *value, const struct at *at, struct json_faults *faults);
-} keywords[] = {
-    {"$ref", check_reference},
-    {"$dynamicRef", check_reference},
-    {"$recursiveRef", check_reference},
-    {"$schema", check_reference},
-    {"$id", check_reference},
-    {"$vocabulary", check_vocabulary},
-    {"properties", walk_map},
-    {"patternProperties", walk_map},
-    {"$defs", walk_map},
-    {"definitions", walk_map},
-    {"dependentSchemas", walk_map},
-    {"items", walk_one_or_list},
-    {"contains", walk_one_or_list},
-    {"additionalProperties", walk_one_or_list},
-    {"unevaluatedProperties", walk_one_or_list},
-    {"unevaluatedItems", walk_one_or_list},
-    {"propertyNames", walk_one_or_list},
-    {"not", walk_one_or_list},
-    {"if", walk_one_or_list},
-    {"then", walk_one_or_list},
-    {"else", walk_one_or_list},
-    {"contentSchema", walk_one_or_list},
-    {"additionalItems", walk_one_or_list},
-    {"allOf", walk_list},
-    {"anyOf", walk_list},
-    {"oneOf", walk_list},
-    {"prefixItems", walk_list},
-    {"dependencies", walk_dependencies},
-};
-
-static void walk_schema(const json_t *schema, const struct at *at, struct json_faults *faults)
-{
-    if (json_is_boolean(schema))
-        return;
-    if (!json_is_object(schema)) {
-        fault(faults, at, "must be a schema: an object, true or false");
-        return;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(keywords); i++) {
-        const json_t *value = json_object_get(schema, keywords[i].name);
-        if (value)
-            keywords[i].check(value, &MEMBER(at, keywords[i].name), faults);
-    }
-}
-
-int json_schema_local(const json_t *schema, const char *pointer, struct json_faults *faults)
-{
-    size_t before = faults->total;
-
-    walk_schema(schema, &TOP(pointer), faults);
-    return faults->total == before ? 0 : -1;
-}
-
 /* --- tool calls ----------------------------------------------------------------------------------------- */
 
 /* The function that a call or a tool names, or NULL with a fault. */
-static const json_t *function_of(const json_t *value, const struct at *at, struct json_faults *faults)
+static const json_t *function_of(const json_t *value, const struct place *at, struct json_faults *faults)
 {
     const char *type = json_str(value, "type");
 
     if (!json_is_object(value)) {
-        fault(faults, at, "must be an object");
+        place_fault(faults, at, "must be an object");
         return NULL;
     }
     if (!type || strcmp(type, "function") != 0)
-        fault(faults, &MEMBER(at, "type"), "must be \"function\"");
+        place_fault(faults, &MEMBER(at, "type"), "must be \"function\"");
     const json_t *function = json_object_get(value, "function");
     if (!json_is_object(function)) {
-        fault(faults, &MEMBER(at, "function"), "must be an object");
+        place_fault(faults, &MEMBER(at, "function"), "must be an object");
         return NULL;
     }
     const char *name = json_str(function, "name");
-    const struct at in = MEMBER(at, "function");
+    const struct place in = MEMBER(at, "function");
     if (!name || !model_function_name(name))
-        fault(faults, &MEMBER(&in, "name"),
-              "must be a lower-case letter and at most 63 lower-case letters, digits or _");
+        place_fault(faults, &MEMBER(&in, "name"),
+                    "must be a lower-case letter and at most 63 lower-case letters, digits or _");
     return function;
 }
 
-static json_t *rebuild_call(const json_t *value, const struct at *at, struct json_faults *faults)
+static json_t *rebuild_call(const json_t *value, const struct place *at, struct json_faults *faults)
 {
     size_t before = faults->total;
     const json_t *function = function_of(value, at, faults);
@@ -253,10 +66,10 @@ static json_t *rebuild_call(const json_t *value, const struct at *at, struct jso
     const char *id = json_str(value, "id");
 
     if (json_is_object(value) && (!id || !model_call_id(id)))
-        fault(faults, &MEMBER(at, "id"), "must be a string of 1 to %d characters", LIMIT_CALL_ID_CHARS);
+        place_fault(faults, &MEMBER(at, "id"), "must be a string of 1 to %d characters", LIMIT_CALL_ID_CHARS);
     if (function && !json_is_string(arguments)) {
-        const struct at in = MEMBER(at, "function");
-        fault(faults, &MEMBER(&in, "arguments"), "must be a string");
+        const struct place in = MEMBER(at, "function");
+        place_fault(faults, &MEMBER(&in, "arguments"), "must be a string");
     }
     if (faults->total > before)
         return NULL;
@@ -269,9 +82,9 @@ static json_t *rebuild_call(const json_t *value, const struct at *at, struct jso
 }
 
 /* What the three lists have in common: an array, a bound, every element rebuilt. */
-typedef json_t *rebuild_fn(const json_t *value, const struct at *at, struct json_faults *faults);
+typedef json_t *rebuild_fn(const json_t *value, const struct place *at, struct json_faults *faults);
 
-static int rebuild_list(const json_t *value, size_t most, rebuild_fn *rebuild, const struct at *at,
+static int rebuild_list(const json_t *value, size_t most, rebuild_fn *rebuild, const struct place *at,
                         json_t **ret, struct json_faults *faults)
 {
     size_t before = faults->total;
@@ -281,11 +94,11 @@ static int rebuild_list(const json_t *value, size_t most, rebuild_fn *rebuild, c
     if (!list)
         return no_memory(faults, at);
     if (!json_is_array(value))
-        return fault(faults, at, "must be an array");
+        return place_fault(faults, at, "must be an array");
     if (json_array_size(value) > most)
-        fault(faults, at, "must have at most %zu elements", most);
+        place_fault(faults, at, "must have at most %zu elements", most);
     for (size_t i = 0; i < json_array_size(value) && i < most; i++) {
-        const struct at here = ELEMENT(at, i);
+        const struct place here = ELEMENT(at, i);
         json_t *rebuilt = rebuild(json_array_get(value, i), &here, faults);
         if (rebuilt && json_array_append_new(list, rebuilt) < 0)
             no_memory(faults, &here);
@@ -311,52 +124,52 @@ static bool one_of(const char *word, const char *const list[], size_t n)
     return false;
 }
 
-static void check_message_keys(const json_t *value, const struct at *at, struct json_faults *faults)
+static void check_message_keys(const json_t *value, const struct place *at, struct json_faults *faults)
 {
     static const char *const allowed[] = {"role", "content", "tool_calls", "tool_call_id"};
     const char *key;
     json_t *member;
 
-    json_object_foreach(iterable(value), key, member)
+    json_object_foreach(place_iterable(value), key, member)
     {
         if (!one_of(key, allowed, ARRAY_LEN(allowed)))
-            fault(faults, &MEMBER(at, key), "is not allowed in a message");
+            place_fault(faults, &MEMBER(at, key), "is not allowed in a message");
     }
 }
 
-static void add_tool_call_id(const json_t *value, bool is_tool, json_t *message, const struct at *at,
+static void add_tool_call_id(const json_t *value, bool is_tool, json_t *message, const struct place *at,
                              struct json_faults *faults)
 {
     json_t *id = json_object_get(value, "tool_call_id");
-    const struct at here = MEMBER(at, "tool_call_id");
+    const struct place here = MEMBER(at, "tool_call_id");
 
     if (!is_tool) {
         if (id)
-            fault(faults, &here, "is allowed only where role is tool");
+            place_fault(faults, &here, "is allowed only where role is tool");
         return;
     }
     if (!json_is_string(id) || !model_call_id(json_string_value(id)))
-        fault(faults, &here, "must be a string of 1 to %d characters", LIMIT_CALL_ID_CHARS);
+        place_fault(faults, &here, "must be a string of 1 to %d characters", LIMIT_CALL_ID_CHARS);
     else
         (void)put(message, "tool_call_id", json_incref(id), faults, &here);
 }
 
-static void add_tool_calls(const json_t *value, bool is_assistant, json_t *message, const struct at *at,
+static void add_tool_calls(const json_t *value, bool is_assistant, json_t *message, const struct place *at,
                            struct json_faults *faults)
 {
     const json_t *calls = json_object_get(value, "tool_calls");
-    const struct at here = MEMBER(at, "tool_calls");
+    const struct place here = MEMBER(at, "tool_calls");
     json_t *rebuilt = NULL;
 
     if (!calls)
         return;
     if (!is_assistant)
-        fault(faults, &here, "is allowed only where role is assistant");
+        place_fault(faults, &here, "is allowed only where role is assistant");
     else if (rebuild_list(calls, LIMIT_TOOL_CALLS, rebuild_call, &here, &rebuilt, faults) == 0)
         (void)put(message, "tool_calls", rebuilt, faults, &here);
 }
 
-static json_t *rebuild_message(const json_t *value, const struct at *at, struct json_faults *faults)
+static json_t *rebuild_message(const json_t *value, const struct place *at, struct json_faults *faults)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
     size_t before = faults->total;
@@ -370,16 +183,17 @@ static json_t *rebuild_message(const json_t *value, const struct at *at, struct 
         return NULL;
     }
     if (!json_is_object(value)) {
-        fault(faults, at, "must be an object");
+        place_fault(faults, at, "must be an object");
         return NULL;
     }
     check_message_keys(value, at, faults);
     if (!one_of(name, roles, ARRAY_LEN(roles)))
-        fault(faults, &MEMBER(at, "role"), "must be system, user, assistant or tool");
+        place_fault(faults, &MEMBER(at, "role"), "must be system, user, assistant or tool");
     else
         (void)put(message, "role", json_incref(role), faults, at);
     if (!json_is_string(content))
-        fault(faults, &MEMBER(at, "content"), "must be a string: images, files and audio are not supported");
+        place_fault(faults, &MEMBER(at, "content"),
+                    "must be a string: images, files and audio are not supported");
     else
         (void)put(message, "content", json_incref(content), faults, at);
     add_tool_calls(value, name && strcmp(name, "assistant") == 0, message, at, faults);
@@ -394,22 +208,22 @@ int model_messages(const json_t *value, const char *pointer, json_t **ret, struc
 
 /* --- tools ---------------------------------------------------------------------------------------------- */
 
-static json_t *rebuild_tool(const json_t *value, const struct at *at, struct json_faults *faults)
+static json_t *rebuild_tool(const json_t *value, const struct place *at, struct json_faults *faults)
 {
     size_t before = faults->total;
     const json_t *function = function_of(value, at, faults);
-    const struct at in = MEMBER(at, "function");
+    const struct place in = MEMBER(at, "function");
 
     if (!function)
         return NULL;
     const json_t *description = json_object_get(function, "description");
     const json_t *parameters = json_object_get(function, "parameters");
     if (!json_is_string(description))
-        fault(faults, &MEMBER(&in, "description"), "must be a string");
+        place_fault(faults, &MEMBER(&in, "description"), "must be a string");
     if (!json_is_object(parameters))
-        fault(faults, &MEMBER(&in, "parameters"), "must be an object");
+        place_fault(faults, &MEMBER(&in, "parameters"), "must be an object");
     else
-        walk_schema(parameters, &MEMBER(&in, "parameters"), faults);
+        place_check_schema(parameters, &MEMBER(&in, "parameters"), faults);
     if (faults->total > before)
         return NULL;
     json_t *tool =
@@ -420,7 +234,7 @@ static json_t *rebuild_tool(const json_t *value, const struct at *at, struct jso
     return tool;
 }
 
-static void check_unique(const json_t *tools, const struct at *at, struct json_faults *faults)
+static void check_unique(const json_t *tools, const struct place *at, struct json_faults *faults)
 {
     CLEANUP(json_free)
     json_t *seen = json_object();
@@ -428,17 +242,18 @@ static void check_unique(const json_t *tools, const struct at *at, struct json_f
     for (size_t i = 0; i < json_array_size(tools) && i < LIMIT_TOOLS; i++) {
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
         const char *name = json_str(function, "name");
-        const struct at tool = ELEMENT(at, i), in = MEMBER(&tool, "function");
+        const struct place tool = ELEMENT(at, i), in = MEMBER(&tool, "function");
         if (!name)
             continue;
         if (json_object_get(seen, name))
-            fault(faults, &MEMBER(&in, "name"), "must be unique among the tools");
+            place_fault(faults, &MEMBER(&in, "name"), "must be unique among the tools");
         else if (json_object_set_new(seen, name, json_true()) < 0)
             no_memory(faults, at);
     }
 }
 
-static int rebuild_tools(const json_t *value, const struct at *at, json_t **ret, struct json_faults *faults)
+static int rebuild_tools(const json_t *value, const struct place *at, json_t **ret,
+                         struct json_faults *faults)
 {
     size_t before = faults->total;
     CLEANUP(json_free)
@@ -459,14 +274,14 @@ int model_tools(const json_t *value, const char *pointer, json_t **ret, struct j
 int model_input(const json_t *body, const char *pointer, json_t **ret_messages, json_t **ret_tools,
                 struct json_faults *faults)
 {
-    const struct at top = TOP(pointer);
+    const struct place top = TOP(pointer);
     CLEANUP(json_free)
     json_t *messages = NULL;
     CLEANUP(json_free)
     json_t *tools = NULL;
 
     if (!json_is_object(body))
-        return fault(faults, &top, "must be an object");
+        return place_fault(faults, &top, "must be an object");
     int bad = rebuild_list(json_object_get(body, "messages"), LIMIT_MESSAGES, rebuild_message,
                            &MEMBER(&top, "messages"), &messages, faults);
     const json_t *given = json_object_get(body, "tools");

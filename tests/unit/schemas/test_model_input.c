@@ -11,7 +11,7 @@ static json_t *parse(const char *text)
     struct err err;
 
     if (json_parse(text, strlen(text), &value, &err) < 0)
-        cr_fatal("test data: %s: %s", err.text, text);
+        cr_assert_fail("test data: %s: %s", err.text, text);
     return value;
 }
 
@@ -31,7 +31,7 @@ static void good(const char *body, const char *expected)
 
     int rc = model_input(in, "", &messages, &tools, &faults);
     if (rc != 0)
-        cr_fatal("refused: %s: %s", body, json_dumps(faults.list, 0));
+        cr_assert_fail("refused: %s: %s", body, json_dumps(faults.list, 0));
     json_t *got = json_pack("{s:o, s:o?}", "messages", messages, "tools", tools);
     json_t *both = json_pack("{s:O, s:O?}", "messages", json_object_get(want, "messages"), "tools",
                              json_object_get(want, "tools"));
@@ -285,7 +285,7 @@ static size_t schema_faults(const char *text, const char *pointer)
 
     cr_assert((rc == 0) == (total == 0));
     if (pointer && !has_fault(&faults, pointer))
-        cr_fatal("%s: no fault at %s: %s", text, pointer, json_dumps(faults.list, 0));
+        cr_assert_fail("%s: no fault at %s: %s", text, pointer, json_dumps(faults.list, 0));
     json_faults_free(&faults);
     json_decref(schema);
     return total;
