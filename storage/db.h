@@ -1,9 +1,11 @@
-/* storage/db.h: the state database: one writer thread with group commit, read-only readers. (http.md, "SQLite")
+/* storage/db.h: the state database: one writer thread with group commit, read-only readers. (http.md,
+ * "SQLite")
  *
- * A job is a function that works on a `struct store` (a connection with its prepared statements). Write jobs run on
- * the writer thread in order of submission; many share one transaction and one fsync, each inside a savepoint of its
- * own, so that a job that fails undoes only itself. A job may run again after a failed commit: it must not touch
- * anything but the store and its argument. Thread-safe except db_open and db_close. */
+ * A job is a function that works on a `struct store` (a connection with its prepared statements). Write jobs
+ * run on the writer thread in order of submission; many share one transaction and one fsync, each inside a
+ * savepoint of its own, so that a job that fails undoes only itself. A job may run again after a failed
+ * commit: it must not touch anything but the store and its argument. Thread-safe except db_open and db_close.
+ */
 #pragma once
 
 #include "base/err.h"
@@ -19,7 +21,8 @@ enum db_mode {
 };
 
 typedef int (*db_job)(struct store *st, void *arg, struct err *err);
-/* Called once, on the writer thread, after the commit (result->code == ERR_NONE) or the failure. Must be quick. */
+/* Called once, on the writer thread, after the commit (result->code == ERR_NONE) or the failure. Must be
+ * quick. */
 typedef void (*db_done)(void *arg, const struct err *result);
 
 /* ERR_DATABASE: not ours, newer than this build, damaged. */
@@ -29,7 +32,8 @@ void db_close(struct db *db);
 
 /* Runs the job and waits until it is durable. Not from the writer thread. */
 MUST_USE int db_write(struct db *db, db_job job, void *arg, struct err *err);
-/* The same without waiting. -1 (and `done` is never called) only for ERR_NO_MEMORY or after db_close began. */
+/* The same without waiting. -1 (and `done` is never called) only for ERR_NO_MEMORY or after db_close began.
+ */
 MUST_USE int db_submit(struct db *db, db_job job, db_done done, void *arg, struct err *err);
 /* Runs the job now, on this thread, in a read transaction; keep it short. */
 MUST_USE int db_read(struct db *db, db_job job, void *arg, struct err *err);

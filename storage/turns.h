@@ -39,12 +39,12 @@ struct turn {
     char *channel;
     char *key_id; /* the owner; "" for the local administrator */
     enum turn_status status;
-    json_t *request;      /* {speaker, text, reset?, metadata?, …} as accepted */
-    json_t *reply;        /* {text, …} or NULL */
-    char *error_code;     /* NULL when none */
-    char *error_detail;   /* our own sentence; NULL when none */
-    json_t *metrics;      /* or NULL */
-    char *stderr_text;    /* what the worker wrote there, cut; NULL when nothing */
+    json_t *request;                             /* {speaker, text, reset?, metadata?, …} as accepted */
+    json_t *reply;                               /* {text, …} or NULL */
+    char *error_code;                            /* NULL when none */
+    char *error_detail;                          /* our own sentence; NULL when none */
+    json_t *metrics;                             /* or NULL */
+    char *stderr_text;                           /* what the worker wrote there, cut; NULL when nothing */
     int64_t created_ms, started_ms, finished_ms; /* wall; 0: not yet */
 };
 void turn_free(struct turn *t); /* accepts NULL */
@@ -61,15 +61,15 @@ MUST_USE int turns_insert(struct store *st, const struct turn_new *t, struct err
 /* ERR_NOT_FOUND. */
 MUST_USE int turns_get(struct store *st, const char *id, struct turn **ret, struct err *err);
 
-/* queued → running: re-checks the channel (ERR_CHANNEL_DISABLED), writes the slot's row and the event `started`.
- * *reset tells whether this turn begins without history, *reset_seen what to hand to turns_end.
+/* queued → running: re-checks the channel (ERR_CHANNEL_DISABLED), writes the slot's row and the event
+ * `started`. *reset tells whether this turn begins without history, *reset_seen what to hand to turns_end.
  * ERR_CONFLICT when the turn is not queued. */
 MUST_USE int turns_start(struct store *st, const char *id, const char *slot, const char *boot, int64_t now_ms,
                          bool *reset, int64_t *reset_seen, struct err *err);
 
 struct turn_end {
     const char *id;
-    enum ending ending; /* END_NONE: succeeded */
+    enum ending ending;            /* END_NONE: succeeded */
     const json_t *reply, *metrics; /* borrowed; NULL: none */
     const char *stderr_text;       /* NULL: none */
     int64_t reset_seen;            /* from turns_start; -1: none. Applied only on success */
@@ -83,8 +83,8 @@ MUST_USE int turns_set_metrics(struct store *st, const char *id, const json_t *m
 MUST_USE int turns_cancel_queued(struct store *st, const char *channel, enum ending why, int64_t now_ms,
                                  void (*each)(const char *id, void *arg), void *arg, struct err *err);
 /* Those of one status, in order of acceptance. */
-MUST_USE int turns_each(struct store *st, enum turn_status status, int (*each)(const struct turn *, void *, struct err *),
-                        void *arg, struct err *err);
+MUST_USE int turns_each(struct store *st, enum turn_status status,
+                        int (*each)(const struct turn *, void *, struct err *), void *arg, struct err *err);
 
 /* Appends event `type` with the next number of its turn. `data` borrowed, may be NULL. */
 MUST_USE int events_append(struct store *st, const char *turn_id, const char *type, const json_t *data,
