@@ -1,0 +1,128 @@
+#!/usr/bin/python3
+"""Runs the Criterion programs of a build, one per folder of tests/unit, and counts their tests.
+
+A program that is missing, ends without its report, or runs no test is a failure. Criterion runs each test in a child, so
+that a leak or a late memory error leaves the exit code as it was: any report of a sanitizer is a failure too.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OPTIONS = "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:check_initialization_order=1"
+
+
+def environment(scratch, sanitizer):
+    env = dict(os.environ, LC_ALL="C.UTF-8", TMPDIR=str(scratch))
+    if sanitizer:
+        # Tests that become another user write their reports too.
+        reports = scratch / "reports"
+        reports.mkdir()
+        reports.chmod(0o1777)
+        env["ASAN_OPTIONS"] = f"{OPTIONS}:log_path={reports}/asan"
+        env["UBSAN_OPTIONS"] = f"print_stacktrace=1:log_path={reports}/ubsan"
+        env["LSAN_OPTIONS"] = f"suppressions={ROOT}/tests/lib/lsan.supp:print_suppressions=0"
+    return env
+
+
+def read_report(path):
+    """The tests of a Criterion report as (name, status, messages)."""
+    report = json.loads(path.read_text(errors="replace"), strict=False)
+    return [
+        (f"{suite['name']}::{test['name']}", test["status"], test.get("messages", []))
+        for suite in report["test_suites"]
+        for test in suite["tests"]
+    ]
+
+
+def show(text, lines=40):
+    for line in text.splitlines()[-lines:]:
+        print(f"    {line}")
+
+
+def run_program(program, scratch, options):
+    """Runs one program; the counts (passed, failed, skipped)."""
+    scratch.chmod(0o1777)
+    report = scratch / "report.json"
+    started = time.monotonic()
+    problem, output = None, ""
+    if not program.exists():
+        problem = "was not built"
+    else:
+        command = [str(program), f"--json={report}", "--ascii", "--timeout", str(options.test_timeout)]
+        try:
+            done = subprocess.run(command, env=environment(scratch, options.sanitizer), cwd=scratch, timeout=options.timeout,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            output = done.stdout.decode(errors="replace")
+            if done.returncode not in (0, 1):
+                problem = f"ended with {done.returncode}"
+        except subprocess.TimeoutExpired as expired:
+            output = (expired.stdout or b"").decode(errors="replace")
+            problem = f"was stopped after {options.timeout} s"
+    try:
+        tests = read_report(report) if report.exists() else []
+    except (ValueError, KeyError) as error:
+        tests, problem = [], problem or f"left an unreadable report: {error}"
+    if not tests:
+        problem = problem or "ran no test"
+
+    passed = sum(status == "PASSED" for _, status, _ in tests)
+    skipped = sum(status == "SKIPPED" for _, status, _ in tests)
+    bad = [test for test in tests if test[1] not in ("PASSED", "SKIPPED")]
+    reports = sorted((scratch / "reports").glob("*")) if (scratch / "reports").exists() else []
+    failed = len(bad) + (problem is not None) + len(reports)
+
+    verdict = "ok" if not failed else "FAILED"
+    print(f"{program.name:<58}{verdict} {time.monotonic() - started:6.1f} s  {passed} passed"
+          + (f", {failed} failed" if failed else "") + (f", {skipped} skipped" if skipped else ""))
+    for name, status, messages in bad:
+        print(f"  {name}: {status.lower()}")
+        show("\n".join(messages))
+    for name, status, messages in tests:
+        if status == "SKIPPED":
+            print(f"  {name}: skipped: {' '.join(messages)}")
+    if problem:
+        print(f"  {program.name} {problem}")
+    if failed:
+        show(output)
+    for path in reports:
+        print(f"  sanitizer report {path.name}:")
+        show("\n".join(path.read_text(errors="replace").splitlines()[:40]))
+    sys.stdout.flush()
+    return passed, failed, skipped
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--counts", type=pathlib.Path)
+    parser.add_argument("--sanitizer", action="store_true")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds for one program")
+    parser.add_argument("--test-timeout", type=int, default=120, help="seconds for one test")
+    parser.add_argument("rooms", nargs="*", help="folders of tests/unit; all by default")
+    options = parser.parse_args()
+    rooms = options.rooms or sorted(path.name for path in (ROOT / "tests/unit").iterdir()
+                                    if path.is_dir() and list(path.glob("*.c")))
+    totals = [0, 0, 0]
+    for room in rooms:
+        scratch = pathlib.Path(tempfile.mkdtemp(prefix="clo-unit-", dir="/tmp"))
+        try:
+            counts = run_program(options.build.resolve() / "tests/unit" / f"unit_{room}", scratch, options)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        totals = [a + b for a, b in zip(totals, counts)]
+        if options.counts:
+            with options.counts.open("a") as file:
+                print(*counts, file=file)
+    print("{} passed, {} failed, {} skipped".format(*totals))
+    return 1 if totals[1] or not totals[0] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
