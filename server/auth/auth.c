@@ -1,0 +1,135 @@
+#include "auth/auth.h"
+
+#include "base/secret.h"
+
+#include <string.h>
+#include <strings.h>
+
+void principal_free(struct principal *p)
+{
+    if (!p)
+        return;
+    json_decref(p->globs);
+    free(p);
+}
+
+int principal_local(struct principal **ret, struct err *err)
+{
+    struct principal *p = calloc(1, sizeof *p);
+
+    if (!p)
+        return err_no_memory(err);
+    p->scopes = SCOPE_ADMIN;
+    *ret = p;
+    return 0;
+}
+
+/* "Bearer <token>" → the token; the scheme in any case, one or more spaces. (RFC 6750) */
+static const char *bearer_token(const char *authorization)
+{
+    if (!authorization || strncasecmp(authorization, "Bearer ", 7) != 0)
+        return NULL;
+    authorization += 7;
+    while (*authorization == ' ')
+        authorization++;
+    return authorization;
+}
+
+/* The id inside "clo_<16 hex>_<64 hex>"; false when the token has another form. */
+static bool token_id(const char *token, char id[KEY_ID_SIZE])
+{
+    size_t hex = KEY_ID_SIZE - 1;
+
+    if (!token || strlen(token) != 4 + hex + 1 + 64 || strncmp(token, "clo_", 4) != 0 ||
+        token[4 + hex] != '_')
+        return false;
+    if (strspn(token + 4, "0123456789abcdef") != hex || strspn(token + 5 + hex, "0123456789abcdef") != 64)
+        return false;
+    memcpy(id, token + 4, hex);
+    id[hex] = '\0';
+    return true;
+}
+
+struct lookup {
+    char id[KEY_ID_SIZE];
+    struct api_key *key; /* NULL when there is none */
+};
+
+static int look_up(struct store *st, void *arg, struct err *err)
+{
+    struct lookup *l = arg;
+
+    if (keys_get(st, l->id, &l->key, err) < 0 && err->code != ERR_NOT_FOUND)
+        return -1;
+    return 0;
+}
+
+int principal_from_header(struct db *db, const char *authorization, struct principal **ret, struct err *err)
+{
+    static const unsigned char nobody[32];
+    const char *token = bearer_token(authorization);
+    struct lookup l = {.id = "0000000000000000"};
+    unsigned char hash[32];
+    bool formed = token_id(token, l.id);
+
+    secret_sha256(formed ? token : "", formed ? strlen(token) : 0, hash);
+    if (db_read(db, look_up, &l, err) < 0)
+        return -1;
+    CLEANUP(api_key_free_p)
+    struct api_key *key = l.key;
+    bool same = secret_equal(hash, key ? key->hash : nobody, sizeof hash);
+    if (!formed || !key || !same || key->revoked_ms != 0)
+        return err_set(err, ERR_UNAUTHORIZED, "send Authorization: Bearer with a key that is in force");
+
+    struct principal *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_no_memory(err);
+    memcpy(p->key_id, key->id, sizeof p->key_id);
+    p->scopes = key->scopes;
+    p->globs = json_incref(key->globs);
+    *ret = p;
+    return 0;
+}
+
+bool auth_scope(const struct principal *p, unsigned any_of)
+{
+    return (p->scopes & (any_of | SCOPE_ADMIN)) != 0;
+}
+
+bool auth_glob(const char *glob, const char *text)
+{
+    const char *star = NULL, *mark = NULL;
+
+    while (*text) {
+        if (*glob == '*') {
+            star = glob++;
+            mark = text;
+        } else if (*glob == *text) {
+            glob++;
+            text++;
+        } else if (star) {
+            glob = star + 1;
+            text = ++mark;
+        } else {
+            return false;
+        }
+    }
+    while (*glob == '*')
+        glob++;
+    return *glob == '\0';
+}
+
+bool auth_allows(const struct principal *p, unsigned own, unsigned others, const char *channel,
+                 const char *owner)
+{
+    bool is_own = owner && strcmp(owner, p->key_id) == 0;
+    size_t i;
+    json_t *glob;
+
+    if (!auth_scope(p, is_own ? own | others : others))
+        return false;
+    if (!p->globs)
+        return true;
+    json_array_foreach(p->globs, i, glob) if (auth_glob(json_string_value(glob), channel)) return true;
+    return false;
+}

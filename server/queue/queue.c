@@ -1,0 +1,420 @@
+#include "queue/queue.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#define KEY_SIZE      32
+#define IDLE_CHANNELS 20000 /* channels whose last service is remembered without a turn */
+
+struct queue_place {
+    char turn_id[40]; /* "" until pushed */
+    struct channel_line *channel;
+    struct key_line *key;
+    struct queue_place *prev, *next; /* in the channel's line, in order of arrival */
+    UT_hash_handle hh;               /* by turn_id, once pushed */
+};
+
+struct channel_line {
+    char *name;
+    struct queue_place *waiting; /* pushed places */
+    unsigned reserved;           /* places that exist, pushed or not */
+    unsigned queued;             /* pushed */
+    bool busy;
+    uint64_t last_served;               /* tick of the last pop; 0: never */
+    struct key_line *ready_for;         /* in whose ready list this is: the key of the first waiting turn */
+    struct channel_line *rprev, *rnext; /* in that list */
+    UT_hash_handle hh;
+};
+
+struct key_line {
+    char id[KEY_SIZE];
+    unsigned reserved;
+    struct channel_line *ready;
+    struct key_line *kprev, *knext; /* in the rotation: keys with something ready */
+    bool rotating;
+    UT_hash_handle hh;
+};
+
+struct queue {
+    struct queue_limits limits;
+    pthread_mutex_t lock;
+    pthread_cond_t wake; /* monotonic */
+    struct channel_line *channels;
+    struct key_line *keys, *rotation;
+    struct queue_place *by_id;
+    unsigned reserved, queued;
+    uint64_t tick;
+    bool held, closed;
+    int64_t done_ms[64]; /* times of the last ends, a ring */
+    unsigned done_count;
+};
+
+int queue_new(const struct queue_limits *limits, struct queue **ret, struct err *err)
+{
+    struct queue *q = calloc(1, sizeof *q);
+    pthread_condattr_t attr;
+
+    if (!q)
+        return err_no_memory(err);
+    q->limits = *limits;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&q->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    *ret = q;
+    return 0;
+}
+
+/* A channel is ready when it is free and a turn waits; it stands in the list of that turn's key. */
+static void update_ready(struct queue *q, struct channel_line *c)
+{
+    struct key_line *want = c->busy || !c->waiting ? NULL : c->waiting->key;
+    struct key_line *have = c->ready_for;
+
+    if (want == have)
+        return;
+    if (have) {
+        DL_DELETE2(have->ready, c, rprev, rnext);
+        if (!have->ready) {
+            DL_DELETE2(q->rotation, have, kprev, knext);
+            have->rotating = false;
+        }
+    }
+    c->ready_for = want;
+    if (want) {
+        DL_APPEND2(want->ready, c, rprev, rnext);
+        if (!want->rotating) {
+            DL_APPEND2(q->rotation, want, kprev, knext);
+            want->rotating = true;
+        }
+        pthread_cond_signal(&q->wake);
+    }
+}
+
+static void drop_channel(struct queue *q, struct channel_line *c)
+{
+    HASH_DEL(q->channels, c);
+    free(c->name);
+    free(c);
+}
+
+/* A channel without turns is kept for its last_served, so that leaving the queue wins nothing; when too many
+ * are kept the ones that joined first go. */
+static void settle_channel(struct queue *q, struct channel_line *c)
+{
+    struct channel_line *old, *next;
+
+    if (c->reserved > 0 || c->busy)
+        return;
+    if (c->last_served == 0) {
+        drop_channel(q, c);
+        return;
+    }
+    if (HASH_COUNT(q->channels) <= IDLE_CHANNELS)
+        return;
+    unsigned dropped = 0;
+    HASH_ITER(hh, q->channels, old, next)
+    {
+        if (old->reserved == 0 && !old->busy) {
+            drop_channel(q, old);
+            if (++dropped == IDLE_CHANNELS / 10)
+                return;
+        }
+    }
+}
+
+static void free_place(struct queue *q, struct queue_place *p)
+{
+    struct channel_line *c = p->channel;
+    struct key_line *k = p->key;
+
+    c->reserved--;
+    q->reserved--;
+    if (--k->reserved == 0) {
+        HASH_DEL(q->keys, k);
+        free(k);
+    }
+    free(p);
+    settle_channel(q, c);
+}
+
+static struct channel_line *find_channel(struct queue *q, const char *name)
+{
+    struct channel_line *c = NULL;
+
+    HASH_FIND_STR(q->channels, name, c);
+    return c;
+}
+
+static struct channel_line *get_channel(struct queue *q, const char *name)
+{
+    struct channel_line *c = find_channel(q, name);
+
+    if (c || !(c = calloc(1, sizeof *c)))
+        return c;
+    if (!(c->name = strdup(name))) {
+        free(c);
+        return NULL;
+    }
+    HASH_ADD_KEYPTR(hh, q->channels, c->name, strlen(c->name), c);
+    return c;
+}
+
+static struct key_line *get_key(struct queue *q, const char *id)
+{
+    struct key_line *k = NULL;
+
+    HASH_FIND_STR(q->keys, id, k);
+    if (k || !(k = calloc(1, sizeof *k)))
+        return k;
+    snprintf(k->id, sizeof k->id, "%s", id);
+    HASH_ADD_STR(q->keys, id, k);
+    return k;
+}
+
+static int check_bounds(const struct queue *q, const struct channel_line *c, const struct key_line *k,
+                        struct err *err)
+{
+    if (q->closed)
+        return err_set(err, ERR_DRAINING, "the service is stopping and takes no more turns");
+    if (q->reserved >= q->limits.total)
+        return err_set(err, ERR_OVERLOADED, "%u turns are waiting in all", q->limits.total);
+    if (k->reserved >= q->limits.per_key)
+        return err_set(err, ERR_RATE, "%u turns of this key are waiting", q->limits.per_key);
+    if (c->reserved >= q->limits.per_channel)
+        return err_set(err, ERR_RATE, "%u turns of this channel are waiting", q->limits.per_channel);
+    return 0;
+}
+
+static int reserve(struct queue *q, const char *channel, const char *key_id, bool bounded,
+                   struct queue_place **ret, struct err *err)
+{
+    struct queue_place *p = calloc(1, sizeof *p);
+
+    if (!p)
+        return err_no_memory(err);
+    pthread_mutex_lock(&q->lock);
+    struct channel_line *c = get_channel(q, channel);
+    struct key_line *k = get_key(q, key_id);
+    int rc = c && k ? 0 : err_no_memory(err);
+    if (rc == 0 && bounded)
+        rc = check_bounds(q, c, k, err);
+    if (rc == 0) {
+        *p = (struct queue_place){.channel = c, .key = k};
+        c->reserved++;
+        k->reserved++;
+        q->reserved++;
+        *ret = STEAL(p);
+    } else {
+        if (k && k->reserved == 0) {
+            HASH_DEL(q->keys, k);
+            free(k);
+        }
+        if (c)
+            settle_channel(q, c);
+    }
+    pthread_mutex_unlock(&q->lock);
+    free(p);
+    return rc;
+}
+
+int queue_reserve(struct queue *q, const char *channel, const char *key_id, struct queue_place **ret,
+                  struct err *err)
+{
+    return reserve(q, channel, key_id, true, ret, err);
+}
+
+int queue_reserve_recovered(struct queue *q, const char *channel, const char *key_id,
+                            struct queue_place **ret, struct err *err)
+{
+    return reserve(q, channel, key_id, false, ret, err);
+}
+
+void queue_release(struct queue *q, struct queue_place *place)
+{
+    if (!place)
+        return;
+    pthread_mutex_lock(&q->lock);
+    free_place(q, place);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void queue_push(struct queue *q, struct queue_place *place, const char *turn_id)
+{
+    snprintf(place->turn_id, sizeof place->turn_id, "%s", turn_id);
+    pthread_mutex_lock(&q->lock);
+    HASH_ADD_STR(q->by_id, turn_id, place);
+    DL_APPEND(place->channel->waiting, place);
+    place->channel->queued++;
+    q->queued++;
+    update_ready(q, place->channel);
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* Takes a pushed place out of its line. */
+static void unlink_place(struct queue *q, struct queue_place *p)
+{
+    HASH_DEL(q->by_id, p);
+    DL_DELETE(p->channel->waiting, p);
+    p->channel->queued--;
+    q->queued--;
+}
+
+/* The next key in turn, and its channel that was served longest ago. */
+static struct queue_place *choose(struct queue *q)
+{
+    struct key_line *k = q->rotation;
+    struct channel_line *c, *best = NULL;
+
+    if (!k || q->held)
+        return NULL;
+    DL_FOREACH2(k->ready, c, rnext)
+    if (!best || c->last_served < best->last_served)
+        best = c;
+    DL_DELETE2(q->rotation, k, kprev, knext);
+    DL_APPEND2(q->rotation, k, kprev, knext);
+    return best->waiting;
+}
+
+static void deadline_in(int timeout_ms, struct timespec *ts)
+{
+    int64_t us = clock_mono_us() + (int64_t)timeout_ms * 1000;
+
+    ts->tv_sec = us / 1000000;
+    ts->tv_nsec = us % 1000000 * 1000;
+}
+
+int queue_pop(struct queue *q, int timeout_ms, struct queue_item *ret)
+{
+    struct queue_place *p = NULL;
+    struct timespec until;
+    int rc = 0;
+
+    deadline_in(timeout_ms, &until);
+    pthread_mutex_lock(&q->lock);
+    while (!q->closed && !(p = choose(q)) && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&q->wake, &q->lock, &until);
+    if (q->closed || !p) {
+        rc = q->closed ? 1 : 2;
+        pthread_mutex_unlock(&q->lock);
+        return rc;
+    }
+    struct channel_line *c = p->channel;
+    char *name = strdup(c->name);
+    if (name) {
+        memcpy(ret->turn_id, p->turn_id, sizeof ret->turn_id);
+        ret->channel = name;
+        unlink_place(q, p);
+        c->busy = true;
+        c->last_served = ++q->tick;
+        update_ready(q, c);
+        free_place(q, p);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return name ? 0 : 2; /* without memory the turn stays where it is */
+}
+
+void queue_done(struct queue *q, const char *channel)
+{
+    pthread_mutex_lock(&q->lock);
+    struct channel_line *c = find_channel(q, channel);
+    q->done_ms[q->done_count++ % ARRAY_LEN(q->done_ms)] = clock_mono_ms();
+    if (c && c->busy) {
+        c->busy = false;
+        update_ready(q, c);
+        settle_channel(q, c);
+    }
+    pthread_mutex_unlock(&q->lock);
+}
+
+bool queue_remove(struct queue *q, const char *turn_id)
+{
+    struct queue_place *p = NULL;
+
+    pthread_mutex_lock(&q->lock);
+    HASH_FIND_STR(q->by_id, turn_id, p);
+    if (p) {
+        struct channel_line *c = p->channel;
+        unlink_place(q, p);
+        update_ready(q, c);
+        free_place(q, p);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return p != NULL;
+}
+
+void queue_hold(struct queue *q, bool held)
+{
+    pthread_mutex_lock(&q->lock);
+    q->held = held;
+    pthread_cond_broadcast(&q->wake);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void queue_close(struct queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    q->closed = true;
+    pthread_cond_broadcast(&q->wake);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void queue_channel(struct queue *q, const char *channel, struct queue_channel_info *ret)
+{
+    pthread_mutex_lock(&q->lock);
+    struct channel_line *c = find_channel(q, channel);
+    ret->queued = c ? c->queued : 0;
+    ret->busy = c && c->busy;
+    pthread_mutex_unlock(&q->lock);
+}
+
+unsigned queue_retry_after(struct queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    unsigned n = q->done_count < ARRAY_LEN(q->done_ms) ? q->done_count : (unsigned)ARRAY_LEN(q->done_ms);
+    int64_t wait = 60;
+    if (n > 1) {
+        int64_t oldest = q->done_ms[(q->done_count - n) % ARRAY_LEN(q->done_ms)];
+        int64_t span = clock_mono_ms() - oldest;
+        /* time for one tenth of those that wait, at the observed rate */
+        wait = span * (int64_t)(q->queued / 10 + 1) / (int64_t)n / 1000;
+    }
+    pthread_mutex_unlock(&q->lock);
+    return wait < 1 ? 1 : wait > 60 ? 60 : (unsigned)wait;
+}
+
+unsigned queue_waiting(struct queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    unsigned n = q->queued;
+    pthread_mutex_unlock(&q->lock);
+    return n;
+}
+
+void queue_free(struct queue *q)
+{
+    struct queue_place *p, *next_place;
+    struct channel_line *c, *next_channel;
+
+    if (!q)
+        return;
+    HASH_ITER(hh, q->by_id, p, next_place)
+    {
+        unlink_place(q, p);
+        update_ready(q, p->channel);
+        free_place(q, p);
+    }
+    HASH_ITER(hh, q->channels, c, next_channel)
+    drop_channel(q, c);
+    pthread_cond_destroy(&q->wake);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
+}
