@@ -1,0 +1,28 @@
+/* turn.h: the turn as it comes on standard input, validated whole. (mission.md section 1) */
+#pragma once
+
+#include "base/json.h"
+
+#include <stdbool.h>
+
+struct turn {
+    json_t *root;           /* owned; everything below is borrowed from it */
+    const char *id;         /* 1..128 characters */
+    const char *text;       /* NULL with `messages` */
+    const json_t *messages; /* NULL with `text` */
+    const char *speaker_id;
+    const char *speaker_name;
+    const char *prompt;
+    const char *time_zone;
+    const char *workspace;      /* absolute path */
+    const json_t *tools;        /* host tools; NULL when absent, as the next two */
+    const json_t *mcp;          /* [{server, tools[]}] */
+    const json_t *caller_tools; /* chat-completions tools */
+    bool reset;
+    int64_t deadline_ms; /* 1..600000, from when the line was read */
+};
+
+/* Parses and checks one line (its newline already removed). ERR_INVALID_JSON, or ERR_INVALID with the place
+ * and rule of the first faults; no text of the turn is repeated in the error. */
+MUST_USE int turn_parse(const char *line, size_t len, struct turn *ret, struct err *err);
+void turn_free(struct turn *turn); /* accepts an untouched {0}; usable as CLEANUP(turn_free) */
