@@ -27,19 +27,21 @@ int proc_signal(int pidfd, int sig, struct err *err)
     return 0;
 }
 
-/* Reads until EOF or the deadline; the deadline is the only way this ends early. */
-static int drain(int fd, int64_t deadline, struct buf *out, struct err *err)
+/* Reads until EOF; the deadline and cancel_fd are the only ways this ends early. */
+static int drain(int fd, int64_t deadline, int cancel_fd, struct buf *out, struct err *err)
 {
     for (;;) {
         char chunk[4096];
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready = poll(&p, 1, clock_left_ms(deadline));
+        struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = cancel_fd, .events = POLLIN}};
+        int ready = poll(p, 2, clock_left_ms(deadline));
         if (ready < 0 && errno == EINTR)
             continue;
         if (ready < 0)
             return err_errno(err, errno, "poll");
         if (ready == 0)
             return err_set(err, ERR_TIMEOUT, "it did not finish in time");
+        if (p[1].revents)
+            return err_set(err, ERR_CANCELED, "it is not wanted any more");
         ssize_t n = read(fd, chunk, sizeof chunk);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
@@ -70,6 +72,11 @@ static void exec_child(char *const argv[], int out)
 
 int proc_run(char *const argv[], int timeout_ms, struct buf *out, struct err *err)
 {
+    return proc_run_cancel(argv, timeout_ms, -1, out, err);
+}
+
+int proc_run_cancel(char *const argv[], int timeout_ms, int cancel_fd, struct buf *out, struct err *err)
+{
     int pipe_fds[2], status = 0;
     int64_t deadline = clock_mono_ms() + timeout_ms;
 
@@ -84,7 +91,7 @@ int proc_run(char *const argv[], int timeout_ms, struct buf *out, struct err *er
         close(pipe_fds[0]);
         return err_errno(err, failed, "fork");
     }
-    int rc = drain(pipe_fds[0], deadline, out, err);
+    int rc = drain(pipe_fds[0], deadline, cancel_fd, out, err);
     close(pipe_fds[0]);
     if (pid > 1)
         while (waitpid(pid, &status, rc < 0 ? WNOHANG : 0) == 0)

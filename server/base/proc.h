@@ -10,6 +10,9 @@
  * its own session; its standard output goes into out. The whole session is killed at the deadline
  * (ERR_TIMEOUT). ERR_SYSTEM when it cannot start or does not exit with 0. Needs no SIGCHLD handler. */
 MUST_USE int proc_run(char *const argv[], int timeout_ms, struct buf *out, struct err *err);
+/* The same, and ERR_CANCELED as soon as cancel_fd (-1: none) is readable. */
+MUST_USE int proc_run_cancel(char *const argv[], int timeout_ms, int cancel_fd, struct buf *out,
+                             struct err *err);
 /* pidfd_open(2), close-on-exec; -1 when it is gone. */
 MUST_USE int proc_pidfd(pid_t pid, struct err *err);
 /* pidfd_send_signal(2); 0 also when it is gone already. */
