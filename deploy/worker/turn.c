@@ -1,5 +1,6 @@
 #include "turn.h"
 
+#include "schemas/model_input.h"
 #include "schemas/schema.h"
 
 #include <string.h>
@@ -21,40 +22,50 @@ static int refuse(const struct json_faults *faults, struct err *err)
     return -1;
 }
 
+/* Caller's content goes through the sanitizer that every model input passes. (mission.md section 5) */
+static int sanitize(const json_t *root, struct turn *t, struct json_faults *faults)
+{
+    const json_t *messages = json_object_get(root, "messages");
+    const json_t *tools = json_object_get(root, "caller_tools");
+
+    if (messages && model_messages(messages, "/messages", &t->messages, faults) < 0)
+        return -1;
+    return tools ? model_tools(tools, "/caller_tools", &t->caller_tools, faults) : 0;
+}
+
 int turn_parse(const char *line, size_t len, struct turn *ret, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *root = NULL;
+    CLEANUP(turn_free)
+    struct turn t = {0};
     CLEANUP(json_faults_free)
     struct json_faults faults = {0};
 
-    if (json_parse(line, len, &root, err) < 0)
+    if (json_parse(line, len, &t.root, err) < 0)
         return err_wrap(err, "the turn");
-    if (schema_check("worker_turn", root, "", &faults) < 0)
+    if (schema_check("worker_turn", t.root, "", &faults) < 0 || sanitize(t.root, &t, &faults) < 0)
         return refuse(&faults, err);
 
-    const json_t *speaker = json_object_get(root, "speaker");
-    *ret = (struct turn){
-        .id = json_str(root, "id"),
-        .text = json_str(root, "text"),
-        .messages = json_object_get(root, "messages"),
-        .speaker_id = json_str(speaker, "id"),
-        .speaker_name = json_str(speaker, "name"),
-        .prompt = json_str(root, "prompt"),
-        .time_zone = json_str(root, "time_zone"),
-        .workspace = json_str(root, "workspace"),
-        .tools = json_object_get(root, "tools"),
-        .mcp = json_object_get(root, "mcp"),
-        .caller_tools = json_object_get(root, "caller_tools"),
-        .reset = json_is_true(json_object_get(root, "reset")),
-        .deadline_ms = json_integer_value(json_object_get(root, "deadline_ms")),
-    };
-    ret->root = json_steal(&root);
+    const json_t *speaker = json_object_get(t.root, "speaker");
+    t.id = json_str(t.root, "id");
+    t.text = json_str(t.root, "text");
+    t.speaker_id = json_str(speaker, "id");
+    t.speaker_name = json_str(speaker, "name");
+    t.prompt = json_str(t.root, "prompt");
+    t.time_zone = json_str(t.root, "time_zone");
+    t.workspace = json_str(t.root, "workspace");
+    t.tools = json_object_get(t.root, "tools");
+    t.mcp = json_object_get(t.root, "mcp");
+    t.reset = json_is_true(json_object_get(t.root, "reset"));
+    t.deadline_ms = json_integer_value(json_object_get(t.root, "deadline_ms"));
+    *ret = t;
+    t = (struct turn){0};
     return 0;
 }
 
 void turn_free(struct turn *turn)
 {
     json_decref(turn->root);
+    json_decref(turn->messages);
+    json_decref(turn->caller_tools);
     *turn = (struct turn){0};
 }

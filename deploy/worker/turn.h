@@ -6,18 +6,18 @@
 #include <stdbool.h>
 
 struct turn {
-    json_t *root;           /* owned; everything below is borrowed from it */
-    const char *id;         /* 1..128 characters */
-    const char *text;       /* NULL with `messages` */
-    const json_t *messages; /* NULL with `text` */
+    json_t *root;         /* owned; all strings and const values below are borrowed from it */
+    json_t *messages;     /* owned, sanitized; NULL with `text` */
+    json_t *caller_tools; /* owned, sanitized chat-completions tools; NULL when absent */
+    const char *id;       /* 1..128 characters */
+    const char *text;     /* NULL with `messages` */
     const char *speaker_id;
     const char *speaker_name;
     const char *prompt;
     const char *time_zone;
-    const char *workspace;      /* absolute path */
-    const json_t *tools;        /* host tools; NULL when absent, as the next two */
-    const json_t *mcp;          /* [{server, tools[]}] */
-    const json_t *caller_tools; /* chat-completions tools */
+    const char *workspace; /* absolute path */
+    const json_t *tools;   /* host tools; NULL when absent, as mcp */
+    const json_t *mcp;     /* [{server, tools[]}] */
     bool reset;
     int64_t deadline_ms; /* 1..600000, from when the line was read */
 };
