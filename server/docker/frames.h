@@ -7,7 +7,7 @@
 
 #define FRAMES_PAYLOAD_MAX (1024 * 1024) /* the engine sends up to 32 KiB; more than this is no frame */
 
-enum frames_stream { FRAMES_STDIN = 0, FRAMES_STDOUT = 1, FRAMES_STDERR = 2 };
+enum frames_stream { FRAMES_STDOUT = 1, FRAMES_STDERR = 2 };
 
 /* Zero-initialized by the owner. */
 struct frames {

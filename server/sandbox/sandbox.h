@@ -66,9 +66,6 @@ MUST_USE int box_create(struct sandbox *sandbox, const char *slot, const char *b
 MUST_USE int box_start(struct box *box, struct err *err);
 
 const char *box_container_id(const struct box *box); /* 64 hex digits; "" before it is known; borrowed */
-/* The container's first process as the host sees it, 0 when it is not known; its pidfd is held until
- * box_remove has succeeded, so the number cannot name another process while the container lives. */
-pid_t box_pid(const struct box *box);
 
 enum box_end {
     BOX_REPLY,        /* a line of stdout is complete: `out`, without its newline */
