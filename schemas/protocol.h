@@ -1,0 +1,27 @@
+/* schemas/protocol.h: the two lines that the service and a worker exchange (mission.md 1). Pure functions. */
+#pragma once
+
+#include "base/json.h"
+
+#include <stdbool.h>
+
+#define PROTOCOL_VERSION   1
+#define PROTOCOL_WORKSPACE "/workspace" /* the worker's directory */
+
+struct worker_turn {
+    const char *id;
+    const json_t *request; /* as accepted: speaker, text, … */
+    const char *model, *prompt, *time_zone;
+    bool reset;
+    int64_t deadline_ms; /* from now */
+};
+/* One line of JSON without its newline; caller frees. ERR_INVALID when it is longer than LIMIT_TURN_LINE. */
+MUST_USE int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err);
+
+struct worker_reply {
+    bool ok;
+    json_t *reply; /* {text, tool_calls?, data?}, as stored and answered; the caller's */
+};
+/* Checks a worker's line: schemas/worker_reply.json (tool calls as in mission.md 5). ERR_INVALID_JSON or
+ * ERR_INVALID with the first fault. */
+MUST_USE int worker_reply_parse(const char *line, size_t len, struct worker_reply *ret, struct err *err);
