@@ -24,10 +24,12 @@ typedef void http_gone(void *arg);
 #define HTTP_NO_DEADLINE INT64_MAX
 
 /* `deadline`: CLOCK_MONOTONIC milliseconds, or HTTP_NO_DEADLINE; kept to about 50 ms. Returns the ticket with
- * a reference for the caller, to be given back with http_ticket_release; NULL: out of memory, nothing is
- * parked. Only from a handler or continuation, once per call of it. */
+ * a reference for the caller, to be given back with http_ticket_release. NULL with ERR_NO_MEMORY or
+ * ERR_DRAINING (the server stops): nothing is parked and arg stays the caller's. Only from a handler or
+ * continuation, once per call of it. A handler that answers after all (HTTP_DONE) gets gone(arg) when it
+ * returns. */
 struct http_ticket *http_park(struct http_req *req, http_then *then, http_gone *gone, void *arg,
-                              int64_t deadline);
+                              int64_t deadline, struct err *err);
 /* Any thread, any number of times; the first counts. Does not give the reference back. */
 void http_wake(struct http_ticket *t);
 /* Any thread; also after the request and the server are gone. Accepts NULL. */

@@ -12,7 +12,6 @@ struct http_req;
 
 void *http_context(const struct http_req *req);          /* http_config.context */
 const char *http_method(const struct http_req *req);     /* "GET" for HEAD as well */
-const char *http_path(const struct http_req *req);       /* the raw path, not decoded; "" if unknown */
 const char *http_request_id(const struct http_req *req); /* accepted from X-Request-Id, or made */
 /* W3C trace context of this request: a valid one continued with a new parent id, or a new one. 55 characters.
  */
@@ -23,13 +22,15 @@ const char *http_path_param(const struct http_req *req, const char *name);
 /* Decoded query parameter, NULL when absent. Unknown and repeated ones were refused with 400 before. */
 const char *http_query(const struct http_req *req, const char *name);
 /* First header of that name (any case), NULL when absent. Those that may come once only (Host, Authorization,
- * Content-Type, Content-Length, Idempotency-Key, If-Match, If-None-Match, X-Request-Id, traceparent, Origin)
+ * Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id, traceparent, Origin, Last-Event-ID)
  * were refused with 400 when repeated. */
 const char *http_header(const struct http_req *req, const char *name);
 
 /* The body, NUL-terminated; "" and 0 when there is none. Complete when the handler is called. */
 const char *http_body(const struct http_req *req, size_t *len);
-/* The body as JSON object or any value: ERR_INVALID_JSON (base/json.h). *ret is the caller's. */
+/* Frees the body early, before a long park. */
+void http_body_drop(struct http_req *req);
+/* The body as a JSON value of any type: ERR_INVALID_JSON (base/json.h). *ret is the caller's. */
 MUST_USE int http_body_json(const struct http_req *req, json_t **ret, struct err *err);
 
 /* The uid at the other end of a Unix socket (SO_PEERCRED). ERR_FORBIDDEN on TCP. */

@@ -1,0 +1,134 @@
+#include "http/internal.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Room for fd in the table that finds a connection by its descriptor. Under the lock. */
+static bool table_fits(struct http_server *s, int fd)
+{
+    size_t size = s->by_fd_size ? s->by_fd_size : 64;
+
+    if ((size_t)fd < s->by_fd_size)
+        return true;
+    while (size <= (size_t)fd)
+        size *= 2;
+    struct conn **grown = realloc(s->by_fd, size * sizeof(*grown));
+    if (!grown)
+        return false;
+    memset(grown + s->by_fd_size, 0, (size - s->by_fd_size) * sizeof(*grown));
+    s->by_fd = grown;
+    s->by_fd_size = size;
+    return true;
+}
+
+static struct conn *conn_open(struct http_server *s, int fd)
+{
+    struct conn *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return NULL;
+    c->server = s;
+    c->fd = fd;
+    c->deadline = HTTP_NEVER;
+    c->probe_at = HTTP_NEVER;
+    pthread_mutex_lock(&s->lock);
+    bool fits = table_fits(s, fd);
+    if (fits) {
+        s->by_fd[fd] = c;
+        c->serial = ++s->serial;
+        c->next = s->conns;
+        if (c->next)
+            c->next->prev = c;
+        s->conns = c;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!fits) {
+        free(c);
+        return NULL;
+    }
+    return c;
+}
+
+/* Called before the library closes the descriptor, so that the watch thread never sees a foreign one. */
+static void conn_close(struct conn *c)
+{
+    struct http_server *s = c->server;
+
+    pthread_mutex_lock(&s->lock);
+    watch_remove(c);
+    s->by_fd[c->fd] = NULL;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        s->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    pthread_mutex_unlock(&s->lock);
+    free(c);
+}
+
+void conn_notify(void *cls, struct MHD_Connection *mhd, void **ptr, enum MHD_ConnectionNotificationCode code)
+{
+    struct http_server *s = cls;
+    struct err err;
+
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        s->connections--;
+        if (*ptr)
+            conn_close(*ptr);
+        *ptr = NULL;
+        return;
+    }
+    int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    unsigned open = ++s->connections;
+    struct conn *c = conn_open(s, fd);
+    *ptr = c;
+    if (!c) {
+        shutdown(fd, SHUT_RDWR);
+        return;
+    }
+    conn_deadline(c, s->config.head_ms);
+    if (open > s->config.max_connections) {
+        err_set(&err, ERR_OVERLOADED, "too many clients are connected");
+        conn_refuse(c, &err);
+    }
+}
+
+struct conn *conn_of(struct MHD_Connection *mhd)
+{
+    return MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+}
+
+void conn_deadline(struct conn *c, unsigned ms)
+{
+    int64_t when = ms > 0 ? clock_mono_ms() + ms : HTTP_NEVER;
+
+    c->deadline = when;
+    watch_wake_at(c->server, when);
+}
+
+void conn_refuse(struct conn *c, const struct err *err)
+{
+    CLEANUP(free_str)
+    char *body = problem_text(err, NULL);
+    char head[256];
+    int status = err_status(err->code);
+
+    c->refused = true;
+    conn_deadline(c, LIMIT_HTTP_LINGER_MS);
+    if (body) {
+        snprintf(head, sizeof head,
+                 "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %zu\r\n"
+                 "%sCache-Control: no-store\r\nConnection: close\r\n\r\n",
+                 status, MHD_get_reason_phrase_for((unsigned)status), strlen(body),
+                 status == 503 ? "Retry-After: 1\r\n" : "");
+        if (send(c->fd, head, strlen(head), MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) < 0 ||
+            send(c->fd, body, strlen(body), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+            shutdown(c->fd, SHUT_RDWR); /* nothing can be told to this client */
+    }
+    shutdown(c->fd, SHUT_WR);
+}

@@ -1,0 +1,232 @@
+#include "http/internal.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+void *intake_target(void *cls, const char *raw, struct MHD_Connection *mhd)
+{
+    struct http_server *s = cls;
+    struct conn *c = conn_of(mhd);
+    struct http_req *req = c ? req_new(s, c, mhd, raw) : NULL;
+
+    if (!req)
+        return NULL;
+    if (!c->refused)
+        conn_deadline(c, s->config.head_ms);
+    return req;
+}
+
+void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr, enum MHD_RequestTerminationCode code)
+{
+    struct http_server *s = cls;
+    struct http_req *req = *ptr;
+
+    (void)mhd;
+    if (!req)
+        return;
+    *ptr = NULL;
+    if (req->ticket)
+        park_abandon(req);
+    if (req->begun)
+        log_line(LOG_DEBUG, req->id, "%s %s %u%s, %lld ms", req->method,
+                 req->match.route ? req->match.route->path : "(no route)", req->status,
+                 code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " (not delivered)",
+                 (long long)(clock_mono_ms() - req->began));
+    if (!req->conn->refused)
+        conn_deadline(req->conn, s->config.idle_ms);
+    bool counted = req->begun;
+    req_free(req);
+    if (counted && --s->requests == 0) {
+        pthread_mutex_lock(&s->lock);
+        pthread_cond_broadcast(&s->idle);
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+/* Runs on as long as tickets were woken before the connection could be suspended. */
+static enum MHD_Result follow(struct http_req *req, enum http_result result)
+{
+    while (result == HTTP_PARK && req->ticket) {
+        if (park_suspend(req))
+            return MHD_YES;
+        if (!park_resume(req, &result))
+            return MHD_NO;
+    }
+    if (req->ticket)
+        park_abandon(req);
+    return reply_send(req);
+}
+
+static bool is_json(const char *type)
+{
+    static const char json[] = "application/json";
+    size_t len = strlen(json);
+
+    if (!type || strncasecmp(type, json, len) != 0)
+        return false;
+    type += len + strspn(type + len, " \t");
+    return *type == '\0' || *type == ';';
+}
+
+static int check_body(const struct http_req *req, struct err *err)
+{
+    size_t limit = req->match.route->body_limit;
+    const char *coding = http_header(req, MHD_HTTP_HEADER_CONTENT_ENCODING);
+
+    if (!req->head.chunked && req->head.content_length == 0)
+        return 0;
+    if (limit == 0)
+        return err_set(err, ERR_TOO_LARGE, "this request takes no body");
+    if (req->head.content_length > limit)
+        return err_set(err, ERR_TOO_LARGE, "the body is larger than %zu bytes", limit);
+    if (coding && strcasecmp(coding, "identity") != 0)
+        return err_set(err, ERR_MEDIA_TYPE, "the body must not be encoded");
+    if (!is_json(http_header(req, MHD_HTTP_HEADER_CONTENT_TYPE)))
+        return err_set(err, ERR_MEDIA_TYPE, "the Content-Type must be application/json");
+    return 0;
+}
+
+static int options_reply(struct http_req *req, const char *allow)
+{
+    http_header_add(req, "Allow", "%s", allow);
+    http_reply_empty(req);
+    return 0;
+}
+
+/* Route, query, key and body headers: all that is known before the body. 0 also when the answer is there. */
+static int admit(struct http_req *req, const char *method, struct err *err)
+{
+    struct http_server *s = req->server;
+    char allow[96] = "";
+
+    snprintf(req->method, sizeof req->method, "%s", method);
+    bool options = strcmp(method, "OPTIONS") == 0;
+    if (options && strcmp(req->raw, "*") == 0)
+        return options_reply(req, "GET, HEAD, POST, PUT, DELETE, OPTIONS");
+    if (uri_split(req->raw, &req->uri, err) < 0)
+        return -1;
+    if (router_find(s->config.routes, method, req->uri.path, req->uri.path_len, &req->match, allow, err) <
+        0) {
+        if (err->code == ERR_METHOD && options)
+            return options_reply(req, allow);
+        if (err->code == ERR_METHOD)
+            http_header_add(req, "Allow", "%s", allow);
+        return -1;
+    }
+    if (req_parse_query(req, err) < 0)
+        return -1;
+    if (s->config.authorize(req, req->match.route, err) < 0)
+        return -1;
+    return check_body(req, err);
+}
+
+static enum MHD_Result refuse(struct http_req *req, const struct err *err)
+{
+    http_problem(req, err, NULL);
+    return reply_send(req);
+}
+
+/* Keeps the failure until the body has been read, so that the client reads the answer and not a reset. */
+static enum MHD_Result refuse_later(struct http_req *req, const struct err *err)
+{
+    req->failure = malloc(sizeof *err);
+    if (!req->failure)
+        return MHD_NO;
+    *req->failure = *err;
+    http_body_drop(req);
+    return MHD_YES;
+}
+
+static enum MHD_Result first_call(struct http_req *req, const char *method, const char *version)
+{
+    struct http_server *s = req->server;
+    struct err err;
+
+    if (req->conn->refused)
+        return MHD_YES;
+    conn_deadline(req->conn, s->config.body_ms);
+    if (guard_head(req->mhd, method, version, &req->head, &err) < 0) {
+        request_id_accept(NULL, req->id);
+        return refuse(req, &err);
+    }
+    req->conn->may_probe = s->config.address && strcmp(version, "HTTP/1.1") == 0;
+    request_id_accept(http_header(req, "X-Request-Id"), req->id);
+    trace_continue(http_header(req, "traceparent"), req->trace);
+    if (admit(req, method, &err) == 0)
+        return MHD_YES;
+    bool body = req->head.chunked || req->head.content_length > 0;
+    if (body && (req->head.expects_continue || req->head.content_length > LIMIT_HTTP_SWALLOW))
+        return refuse(req, &err); /* closes: the body was not asked for, or is too much to read for nothing */
+    return refuse_later(req, &err);
+}
+
+static int body_add(struct http_req *req, const char *data, size_t len, struct err *err)
+{
+    struct http_server *s = req->server;
+    size_t before = req->body.cap;
+
+    req->body.max = req->match.route->body_limit;
+    if (req->body.max < len || req->body.len > req->body.max - len)
+        return err_set(err, ERR_TOO_LARGE, "the body is larger than %zu bytes", req->body.max);
+    if (s->body_bytes + len > LIMIT_HTTP_BODIES)
+        return err_set(err, ERR_OVERLOADED, "too many bodies are being received");
+    int rc = buf_add(&req->body, data, len, err);
+    s->body_bytes += req->body.cap - before;
+    return rc;
+}
+
+static enum MHD_Result body_bytes(struct http_req *req, const char *data, size_t len)
+{
+    struct err err;
+
+    req->received += len;
+    if (req->conn->refused || req->reply)
+        return MHD_YES;
+    if (!req->failure) {
+        if (body_add(req, data, len, &err) == 0)
+            return MHD_YES;
+        return refuse_later(req, &err);
+    }
+    if (req->received > LIMIT_HTTP_SWALLOW) {
+        req->status = (unsigned)err_status(req->failure->code);
+        conn_refuse(req->conn, req->failure); /* the library cannot answer in the middle of a body */
+    }
+    return MHD_YES;
+}
+
+enum MHD_Result intake_request(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
+                               const char *version, const char *data, size_t *size, void **ptr)
+{
+    struct http_req *req = *ptr;
+    enum http_result result;
+
+    (void)cls;
+    (void)mhd;
+    (void)url; /* decoded and cut by the library; the raw target is in the request */
+    if (!req)
+        return MHD_NO;
+    if (!req->begun) {
+        req->begun = true;
+        req->server->requests++;
+        return first_call(req, method, version);
+    }
+    if (*size > 0) {
+        size_t len = *size;
+        *size = 0;
+        return body_bytes(req, data, len);
+    }
+    if (req->conn->refused)
+        return MHD_NO;
+    if (req->failure)
+        return refuse(req, req->failure);
+    if (req->reply)
+        return reply_send(req);
+    if (req->ticket)
+        return park_resume(req, &result) ? follow(req, result) : MHD_NO;
+    return follow(req, req->match.route->handler(req));
+}

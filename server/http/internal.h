@@ -1,0 +1,149 @@
+/* http/internal.h: what the files of this room share: the server, its connections, requests and tickets.
+ *
+ * Lock order: http_server.lock, then http_ticket.lock, then the library's own. A connection and its request
+ * are touched by one server thread; the watch thread touches only what is marked so. */
+#pragma once
+
+#include "base/buf.h"
+#include "http/guard.h"
+#include "http/http.h"
+#include "http/park.h"
+#include "http/request.h"
+#include "http/response.h"
+#include "http/router.h"
+#include "http/trace.h"
+#include "http/uri.h"
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define HTTP_NEVER INT64_MAX
+
+struct conn {
+    struct http_server *server;
+    int fd;
+    uint32_t serial;          /* tells a connection from an earlier one with the same fd */
+    _Atomic int64_t deadline; /* when the watch thread cuts it off; HTTP_NEVER: not at all */
+    bool refused;             /* the answer was written straight to the socket; what comes is dropped */
+    /* Under server->lock: */
+    struct conn *prev, *next;
+    struct http_ticket *parked; /* counted */
+    bool watched;               /* in the watch thread's epoll set */
+    bool may_probe;             /* HTTP/1.1: an interim answer is allowed */
+    int64_t probe_at;           /* next probe of a half-closed client, HTTP_NEVER otherwise */
+};
+
+struct http_server {
+    struct MHD_Daemon *daemon;
+    struct http_config config;
+    uint16_t port;
+    pthread_t watch;
+    bool watch_runs;
+    int epoll_fd, event_fd;
+    _Atomic int64_t next_scan; /* when the watch thread looks at deadlines next */
+    atomic_bool quiesced, watch_ends;
+    atomic_uint connections;  /* open */
+    atomic_uint requests;     /* with a whole head and not completed */
+    atomic_size_t body_bytes; /* of all requests */
+    pthread_mutex_t lock;
+    /* Under lock: */
+    struct conn *conns; /* list */
+    struct conn **by_fd;
+    size_t by_fd_size;
+    uint32_t serial;
+    bool stopping;
+    pthread_cond_t idle; /* no request is under way */
+};
+
+struct http_header {
+    const char *name;
+    char *value;
+};
+
+#define HTTP_HEADERS_MAX 12
+#define HTTP_QUERY_MAX   16
+
+struct http_req {
+    struct http_server *server;
+    struct conn *conn;
+    struct MHD_Connection *mhd;
+    char *raw; /* request target */
+    struct uri uri;
+    struct head head;
+    char method[16]; /* cut: no known one is that long */
+    struct http_match match;
+    struct http_param query[HTTP_QUERY_MAX];
+    unsigned query_count;
+    char id[REQUEST_ID_SIZE];
+    char trace[TRACEPARENT_SIZE];
+    int64_t began;
+    bool begun, failed, swallow;
+    struct err *failure; /* answered when the body has been read; NULL: none */
+    struct buf body;
+    uint64_t received; /* bytes of the body, also of those dropped */
+    void *principal;
+    void (*principal_free)(void *);
+    struct http_ticket *ticket; /* counted; between http_park and its end */
+    struct http_header headers[HTTP_HEADERS_MAX];
+    unsigned header_count;
+    struct MHD_Response *reply;
+    unsigned status;
+};
+
+/* request.c */
+struct http_req *req_new(struct http_server *s, struct conn *c, struct MHD_Connection *mhd, const char *raw);
+void req_free(struct http_req *req);
+MUST_USE int req_parse_query(struct http_req *req, struct err *err);
+
+/* intake.c: the library's callbacks */
+enum MHD_Result intake_request(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
+                               const char *version, const char *data, size_t *size, void **ptr);
+void *intake_target(void *cls, const char *raw, struct MHD_Connection *mhd);
+void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr,
+                      enum MHD_RequestTerminationCode code);
+
+/* conn.c */
+void conn_notify(void *cls, struct MHD_Connection *mhd, void **ptr, enum MHD_ConnectionNotificationCode code);
+struct conn *conn_of(struct MHD_Connection *mhd);
+/* Sets when the watch thread cuts the connection off; 0: never. */
+void conn_deadline(struct conn *c, unsigned ms);
+/* Writes a whole answer to the socket by itself, closes that half and lets the watch thread end the rest
+ * soon: for answers the library cannot give at that moment. Only while no answer is under way. */
+void conn_refuse(struct conn *c, const struct err *err);
+
+/* response.c */
+/* The problem document as text; caller frees; NULL: out of memory. What 5xx would tell of the inside is left
+ * out. */
+char *problem_text(const struct err *err, const struct json_faults *faults);
+/* Hands the answer to the library. */
+enum MHD_Result reply_send(struct http_req *req);
+
+/* watch.c */
+MUST_USE int watch_start(struct http_server *s, struct err *err);
+void watch_stop(struct http_server *s);
+void watch_wake_at(struct http_server *s, int64_t when);
+/* Both under server->lock. */
+void watch_add(struct conn *c);
+void watch_remove(struct conn *c);
+
+/* park.c */
+struct http_ticket {
+    atomic_uint refs;
+    pthread_mutex_t lock;
+    enum { TICKET_ARMED, TICKET_WOKEN, TICKET_SUSPENDED, TICKET_RESUMED, TICKET_OVER } state; /* under lock */
+    int why; /* enum http_why, or WHY_GONE; under lock */
+    struct MHD_Connection *mhd;
+    http_then *then;
+    http_gone *gone;
+    void *arg;
+    int64_t deadline;
+};
+#define WHY_GONE (-1)
+void ticket_wake(struct http_ticket *t, int why);
+/* After the handler returned HTTP_PARK. True: suspended; false: it is woken already, call park_resume. */
+bool park_suspend(struct http_req *req);
+/* Runs the continuation. False: the client has gone, close. */
+bool park_resume(struct http_req *req, enum http_result *ret);
+/* The request ends with a ticket that nobody took up. */
+void park_abandon(struct http_req *req);

@@ -1,0 +1,138 @@
+#include "http/router.h"
+#include "http/trace.h"
+#include "http/uri.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static enum http_result none(struct http_req *req)
+{
+    (void)req;
+    return HTTP_DONE;
+}
+
+static const struct http_route routes[] = {
+    {"GET", "/v1/channels", 0, 0, NULL, none},
+    {"GET", "/v1/channels/{key}", 0, 0, NULL, none},
+    {"PUT", "/v1/channels/{key}", 0, 10, NULL, none},
+    {"POST", "/v1/channels/{key}/reset", 0, 0, NULL, none},
+    {0},
+};
+
+static enum err_code find(const char *method, const char *path, char *key, char allow[96])
+{
+    struct http_match m = {0};
+    struct err err = {0};
+
+    if (router_find(routes, method, path, strlen(path), &m, allow, &err) < 0)
+        return err.code;
+    strcpy(key, m.count > 0 ? m.params[0].value : "");
+    router_match_free(&m);
+    return ERR_NONE;
+}
+
+Test(router, finds_and_decodes_after_splitting)
+{
+    char key[64], allow[96];
+
+    cr_assert_eq(find("GET", "/v1/channels/web%3Alobby", key, allow), ERR_NONE);
+    cr_assert_str_eq(key, "web:lobby");
+    cr_assert_eq(find("POST", "/v1/channels/web:a%2Fb/reset", key, allow), ERR_NONE);
+    cr_assert_str_eq(key, "web:a/b");
+    cr_assert_eq(find("HEAD", "/v1/channels", key, allow), ERR_NONE);
+    cr_assert_eq(find("GET", "/v1/channels/web:a+b%2Freset", key, allow), ERR_NONE);
+    cr_assert_str_eq(key, "web:a+b/reset");
+}
+
+Test(router, refuses)
+{
+    char key[64], allow[96];
+    static const char *const unknown[] = {"/",
+                                          "/v1",
+                                          "/v1/",
+                                          "/v1/channels/",
+                                          "/v1//channels",
+                                          "/v1/channels/a/b",
+                                          "/v1/%63hannels",
+                                          "/V1/channels",
+                                          "/v1/channels/a/reset/",
+                                          "//v1/channels"};
+    for (size_t i = 0; i < ARRAY_LEN(unknown); i++)
+        cr_assert_eq(find("GET", unknown[i], key, allow), ERR_NOT_FOUND, "%s", unknown[i]);
+    static const char *const broken[] = {"/v1/channels/%",        "/v1/channels/%4",  "/v1/channels/%zz",
+                                         "/v1/channels/a%00",     "/v1/channels/%ff", "/v1/channels/%c0%af",
+                                         "/v1/channels/%ed%a0%80"};
+    for (size_t i = 0; i < ARRAY_LEN(broken); i++)
+        cr_assert_eq(find("GET", broken[i], key, allow), ERR_BAD_REQUEST, "%s", broken[i]);
+    cr_assert_eq(find("DELETE", "/v1/channels/a", key, allow), ERR_METHOD);
+    cr_assert_str_eq(allow, "GET, HEAD, PUT, OPTIONS");
+}
+
+Test(uri, splits)
+{
+    struct uri u;
+    struct err err;
+
+    cr_assert_eq(uri_split("/a/b?x=1&y", &u, &err), 0);
+    cr_assert_eq(u.path_len, 4u);
+    cr_assert_eq(u.query_len, 5u);
+    cr_assert_eq(uri_split("http://host:80/a", &u, &err), 0);
+    cr_assert_eq(u.path_len, 2u);
+    cr_assert_null(u.query);
+    static const char *const bad[] = {"",      "a",      "host:443",    "/a b", "/a\tb", "/a#f",
+                                      "/\x80", "/a\x7f", "http://host", "*",    "/a\\b"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        cr_assert_eq(uri_split(bad[i], &u, &err), -1, "%s", bad[i]);
+    char longest[5000];
+    memset(longest, 'a', sizeof longest - 1);
+    longest[0] = '/';
+    longest[sizeof longest - 1] = '\0';
+    cr_assert_eq(uri_split(longest, &u, &err), -1);
+    cr_assert_eq(err.code, ERR_URI_TOO_LONG);
+}
+
+Test(trace, continues_or_starts)
+{
+    char out[TRACEPARENT_SIZE], again[TRACEPARENT_SIZE];
+    static const char good[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+
+    trace_continue(good, out);
+    cr_assert_eq(strlen(out), 55u);
+    cr_assert_eq(strncmp(out, good, 36), 0);
+    cr_assert_neq(strncmp(out + 36, good + 36, 16), 0);
+    cr_assert_str_eq(out + 52, "-00");
+    static const char *const bad[] = {"",
+                                      "00",
+                                      "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-00",
+                                      "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00",
+                                      "00-00000000000000000000000000000000-00f067aa0ba902b7-00",
+                                      "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-00",
+                                      "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-x",
+                                      "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7_00"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        trace_continue(bad[i], again);
+        cr_assert_eq(strlen(again), 55u);
+        cr_assert_neq(strncmp(again, good, 36), 0, "%s", bad[i]);
+    }
+    trace_continue("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more", again);
+    cr_assert_eq(strncmp(again, good, 36), 0);
+}
+
+Test(trace, request_ids)
+{
+    char out[REQUEST_ID_SIZE], longest[REQUEST_ID_SIZE + 1];
+
+    request_id_accept("a.B-9_", out);
+    cr_assert_str_eq(out, "a.B-9_");
+    memset(longest, 'a', REQUEST_ID_SIZE);
+    longest[REQUEST_ID_SIZE] = '\0';
+    request_id_accept(longest, out);
+    cr_assert_eq(strncmp(out, "req_", 4), 0);
+    longest[REQUEST_ID_SIZE - 1] = '\0';
+    request_id_accept(longest, out);
+    cr_assert_str_eq(out, longest);
+    request_id_accept("a b", out);
+    cr_assert_eq(strncmp(out, "req_", 4), 0);
+    request_id_accept(NULL, out);
+    cr_assert_eq(strncmp(out, "req_", 4), 0);
+}

@@ -1,0 +1,250 @@
+/* Over real sockets: what a client sees, and what an attacker may not make of it. */
+#include "peer.h"
+
+#include <stdio.h>
+#include <sys/socket.h>
+
+static struct fixture f;
+
+static void start(void)
+{
+    fixture_start(&f, NULL);
+}
+
+static void stop(void)
+{
+    fixture_stop(&f);
+}
+
+TestSuite(wire, .init = start, .fini = stop, .timeout = 60);
+
+#define HOST "Host: a\r\n"
+
+/* {request, status, what the answer contains} */
+struct wire_case {
+    const char *request;
+    int status;
+    const char *contains;
+};
+
+static void check(const struct wire_case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *answer = peer_ask(&f, cases[i].request);
+        cr_expect_eq(peer_status(answer), cases[i].status, "%s\n→ %s", cases[i].request, answer);
+        cr_expect(!cases[i].contains || strstr(answer, cases[i].contains), "%s\n→ %s", cases[i].request,
+                  answer);
+        if (cases[i].status >= 400)
+            cr_expect(strstr(answer, "application/problem+json"), "%s\n→ %s", cases[i].request, answer);
+        const char *end = strstr(answer, "\r\n\r\n");
+        cr_expect(end && !strstr(end, "HTTP/1.1 "), "more than one answer: %s\n→ %s", cases[i].request,
+                  answer);
+    }
+}
+
+Test(wire, answers)
+{
+    static const struct wire_case cases[] = {
+        {"GET /hello HTTP/1.1\r\n" HOST "\r\n", 200, "X-Request-Id: req_"},
+        {"GET /hello HTTP/1.1\r\n" HOST "X-Request-Id: abc-1\r\n\r\n", 200, "X-Request-Id: abc-1\r\n"},
+        {"GET http://a/hello HTTP/1.1\r\n" HOST "\r\n", 200, "hello"},
+        {"GET /hello HTTP/1.0\r\n\r\n", 200, "hello"},
+        {"HEAD /hello HTTP/1.1\r\n" HOST "\r\n", 200, "Content-Length: 5"},
+        {"OPTIONS /items/a HTTP/1.1\r\n" HOST "\r\n", 204, "Allow: GET, HEAD, PUT, OPTIONS\r\n"},
+        {"OPTIONS * HTTP/1.1\r\n" HOST "\r\n", 204, "Allow: "},
+        {"DELETE /items/a HTTP/1.1\r\n" HOST "\r\n", 405, "Allow: GET, HEAD, PUT, OPTIONS\r\n"},
+        {"PROPFINDABCDEFGHIJ /items/a HTTP/1.1\r\n" HOST "\r\n", 405, "Allow: GET, HEAD, PUT, OPTIONS\r\n"},
+        {"GET /nothing HTTP/1.1\r\n" HOST "\r\n", 404, "\"type\":\"/problems/not_found\""},
+        {"GET /items/web:a%2Fb%2f?limit=7 HTTP/1.1\r\n" HOST "\r\n", 200,
+         "\"key\":\"web:a/b/\",\"limit\":\"7\""},
+        {"GET /items/a%00b HTTP/1.1\r\n" HOST "\r\n", 400, "%00"},
+        {"GET /items/%ff HTTP/1.1\r\n" HOST "\r\n", 400, "UTF-8"},
+        {"GET /items/a?limt=7 HTTP/1.1\r\n" HOST "\r\n", 400, "limt"},
+        {"GET /items/a?limit=7&limit=8 HTTP/1.1\r\n" HOST "\r\n", 400, "twice"},
+        {"GET /closed HTTP/1.1\r\n" HOST "\r\n", 401, "WWW-Authenticate: Bearer\r\n"},
+        {"GET /closed HTTP/1.1\r\n" HOST "Authorization: x\r\n\r\n", 200, "hello"},
+        {"GET /fail HTTP/1.1\r\n" HOST "\r\n", 503, "Retry-After: 1\r\n"},
+        {"GET /items/a HTTP/1.1\r\n" HOST
+         "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\r\n",
+         200, "00-4bf92f3577b34da6a3ce929d0e0e4736-"},
+    };
+    check(cases, ARRAY_LEN(cases));
+    cr_assert_null(strstr(peer_ask(&f, "GET /fail HTTP/1.1\r\n" HOST "\r\n"), "SECRET"));
+}
+
+#define JSON "Content-Type: application/json\r\n"
+
+Test(wire, bodies)
+{
+    static const struct wire_case cases[] = {
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 7\r\n\r\n{\"a\":1}", 200, "{\"a\":1}"},
+        {"POST /echo HTTP/1.1\r\n" HOST
+         "content-type: Application/JSON; charset=utf-8\r\nContent-Length: 2\r\n\r\n[]",
+         200, "[]"},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON
+         "Transfer-Encoding: chunked\r\n\r\n3\r\n{\"a\r\n4\r\n\":1}\r\n0\r\n\r\n",
+         200, "{\"a\":1}"},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "\r\n", 400, "invalid_json"},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 2\r\n\r\n{]", 400, "line 1"},
+        {"POST /echo HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\n{}", 415, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST "Content-Type: application/jsonx\r\nContent-Length: 2\r\n\r\n{}", 415,
+         NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415,
+         NULL},
+        {"GET /hello HTTP/1.1\r\n" HOST JSON "Content-Length: 2\r\n\r\n{}", 413, "takes no body"},
+        {"GET /hello HTTP/1.1\r\n" HOST JSON "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 413,
+         NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n", 413,
+         NULL},
+        {"POST /nothing HTTP/1.1\r\n" HOST JSON "Content-Length: 2\r\n\r\n{}", 404, NULL},
+    };
+    check(cases, ARRAY_LEN(cases));
+}
+
+/* {head, how many bytes follow}: each is told 413 although the client sends on. */
+Test(wire, too_large)
+{
+    static char body[4 * 1024 * 1024];
+    static const struct {
+        size_t length;
+        bool chunked;
+    } cases[] = {{65537, false}, {900000, false}, {3000000, false},
+                 {65537, true},  {900000, true},  {3000000, true}};
+    char head[256];
+
+    memset(body, ' ', sizeof body);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int fd = peer_connect(&f);
+        if (cases[i].chunked)
+            snprintf(head, sizeof head,
+                     "POST /echo HTTP/1.1\r\n" HOST JSON "Transfer-Encoding: chunked\r\n\r\n%zx\r\n",
+                     cases[i].length);
+        else
+            snprintf(head, sizeof head, "POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: %zu\r\n\r\n",
+                     cases[i].length);
+        peer_send(fd, head);
+        peer_send_bytes(fd, body, cases[i].length);
+        if (cases[i].chunked)
+            peer_send(fd, "\r\n0\r\n\r\n");
+        const char *answer = peer_read(fd, "body_too_large");
+        cr_expect_eq(peer_status(answer), 413, "%zu: %s", cases[i].length, answer);
+        close(fd);
+    }
+    /* Exactly the limit passes. */
+    int fd = peer_connect(&f);
+    peer_send(fd, "POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 65536\r\n\r\n[1]");
+    peer_send_bytes(fd, body, 65533);
+    cr_expect_eq(peer_status(peer_read(fd, "[1]")), 200);
+    close(fd);
+}
+
+Test(wire, smuggling)
+{
+    static const struct wire_case cases[] = {
+        {"POST /echo HTTP/1.1\r\n" HOST JSON
+         "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+         400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON
+         "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+         400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ", 400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Transfer-Encoding: gzip\r\n\r\n{}", 400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+         400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Transfer-Encoding: xchunked\r\n\r\n{}", 400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Transfer-Encoding:\x0b"
+         "chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+         400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON
+         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+         400, NULL},
+        {"POST /echo HTTP/1.0\r\n" HOST JSON "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400,
+         NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Transfer-Encoding : chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400,
+         NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Transfer-Encoding:\r\n chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+         400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, "twice"},
+        {"GET /hello HTTP/1.1\r\n\r\n", 400, "no Host"},
+        {"GET /hello HTTP/1.1\r\nHost: a\nX: b\r\n\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\nHost: a\r\n\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\r\n\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\n\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n", 400, NULL},
+        {"GET /hello HTTP/1.0\n\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n", 400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 2\r\n\n{}", 400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\r\nX: a\x01z\r\n\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\r\nX: a\rz\r\n\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\r\nX y: a\r\n\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n", 400, NULL},
+        {"GET /hel lo HTTP/1.1\r\n" HOST "\r\n", 400, NULL},
+        {"GET /hello#x HTTP/1.1\r\n" HOST "\r\n", 400, NULL},
+        {"CONNECT a:443 HTTP/1.1\r\n" HOST "\r\n", 400, NULL},
+    };
+    check(cases, ARRAY_LEN(cases));
+}
+
+Test(wire, nul_in_head_is_refused)
+{
+    static const char request[] = "GET /hello HTTP/1.1\r\nHost: a\r\nX: a\0z\r\n\r\n";
+    int fd = peer_connect(&f);
+
+    peer_send_bytes(fd, request, sizeof request - 1);
+    shutdown(fd, SHUT_WR);
+    cr_expect_eq(peer_status(peer_read(fd, NULL)), 400);
+    close(fd);
+}
+
+Test(wire, large_heads)
+{
+    static char head[10 * 1024 * 1024];
+    size_t at = (size_t)snprintf(head, sizeof head, "GET /hello HTTP/1.1\r\n" HOST "X: ");
+    static const size_t sizes[] = {17 * 1024, 20 * 1024, 40 * 1024, 1024 * 1024, sizeof head - 200};
+
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        int fd = peer_connect(&f);
+        memset(head + at, 'x', sizes[i]);
+        memcpy(head + at + sizes[i], "\r\n\r\n", 4);
+        peer_send_bytes(fd, head, at + sizes[i] + 4);
+        const char *answer = peer_read(fd, NULL);
+        cr_expect(peer_status(answer) == 431 || answer[0] == '\0', "%zu: %s", sizes[i], answer);
+        if (sizes[i] < 20 * 1024)
+            cr_expect(strstr(answer, "problem+json"), "%s", answer);
+        close(fd);
+    }
+    int fd = peer_connect(&f);
+    memset(head + at, 'x', 15 * 1024);
+    memcpy(head + at + 15 * 1024, "\r\n\r\n", 4);
+    peer_send_bytes(fd, head, at + 15 * 1024 + 4);
+    cr_expect_eq(peer_status(peer_read(fd, "hello")), 200);
+    close(fd);
+}
+
+Test(wire, keeps_the_connection)
+{
+    int fd = peer_connect(&f);
+
+    for (int i = 0; i < 3; i++) {
+        peer_send(fd, "GET /hello HTTP/1.1\r\n" HOST "\r\n");
+        cr_assert_eq(peer_status(peer_read(fd, "\r\n\r\nhello")), 200);
+        peer_send(fd, "GET /nothing HTTP/1.1\r\n" HOST "\r\n");
+        cr_assert_eq(peer_status(peer_read(fd, "not_found\",\"detail\":\"there is no such resource\"}")),
+                     404);
+        peer_send(fd, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\n{}");
+        cr_assert_eq(peer_status(peer_read(fd, "}")), 415);
+    }
+    close(fd);
+}
+
+Test(wire, pipelined_requests_are_answered_in_order)
+{
+    int fd = peer_connect(&f);
+
+    peer_send(fd, "GET /items/one HTTP/1.1\r\n" HOST "\r\nGET /items/two HTTP/1.1\r\n" HOST
+                  "Connection: close\r\n\r\n");
+    const char *answer = peer_read(fd, NULL);
+    const char *one = strstr(answer, "\"one\""), *two = strstr(answer, "\"two\"");
+    cr_assert(one && two && one < two, "%s", answer);
+    close(fd);
+}
