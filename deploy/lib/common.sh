@@ -49,7 +49,7 @@ step() {
 # says nothing, since it is used again.
 start_time() {
     local stat
-    { stat=$(<"/proc/$1/stat"); } 2>/dev/null || return 1
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
     stat=${stat##*) }
     case $stat in Z* | X*) return 1 ;; esac
     # shellcheck disable=SC2086 # the fields are to be split
@@ -114,7 +114,9 @@ detach() {
         done
         exec setsid "$@" </dev/null >>"$log" 2>&1
     ) &
+    # shellcheck disable=SC2034 # for the caller
     DETACHED=$!
+    disown "$DETACHED"
 }
 
 # one_at_a_time FILE: holds a lock until this script ends, so that two never work on the same installation.

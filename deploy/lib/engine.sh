@@ -29,19 +29,24 @@ socket_dead() {
 }
 
 # engine_clear_stale FILE...: pid files and sockets that dead engines left behind stop the next start (docker.md 22).
-# What belongs to a live process stays.
+# What belongs to a live process stays; one that is just dying with its engine gets two seconds to be gone, since the next
+# engine would wait for it in vain.
 engine_clear_stale() {
-    local file pid comm
+    local file pid
     for file in "$@"; do
         if [[ -S $file ]]; then
             if socket_dead "$file"; then rm -f "$file"; fi
         elif [[ -f $file ]]; then
             pid=$(head -n 1 "$file")
-            comm=
-            [[ $pid =~ ^[1-9][0-9]*$ ]] && comm=$(cat "/proc/$pid/comm" 2>/dev/null || true)
-            case $comm in dockerd | containerd) ;; *) rm -f "$file" ;; esac
+            if wait_for 2 no_engine_process "$pid"; then rm -f "$file"; fi
         fi
     done
+}
+
+# no_engine_process PID: it is no live dockerd or containerd (a zombie is not live).
+no_engine_process() {
+    [[ $1 =~ ^[1-9][0-9]*$ ]] && start_time "$1" >/dev/null || return 0
+    case $(cat "/proc/$1/comm" 2>/dev/null) in dockerd | containerd) return 1 ;; esac
 }
 
 # engine_cgroups: an engine needs the control groups mounted; a bare machine may not have done that.

@@ -10,16 +10,14 @@ UP_STATE=${UP_STATE:-/var/lib/cloister}
 UP_RUN=${UP_RUN:-/run/cloister}
 UP_LOG=${UP_LOG:-/var/log/cloister}
 UP_LISTEN=${UP_LISTEN:-127.0.0.1:8080}
-UP_DEMO=${UP_DEMO:-$ROOT/build}
 UP_ACCOUNT=cloister
 UP_IMAGE=${UP_IMAGE:-cloister-worker:local}
-# Longer than the server's own drain time and the removal of its containers.
-UP_STOP_SECONDS=${UP_STOP_SECONDS:-180}
 
+# shellcheck disable=SC2034 # for deploy/up and deploy/down
+ENGINE_RECORD=$UP_RUN/engine.pid
 CONFIG=$UP_ETC/cloister.yaml
 BINARY=$UP_PREFIX/bin/cloister
 SERVER_RECORD=$UP_RUN/server.pid
-ENGINE_RECORD=$UP_RUN/engine.pid
 
 # as_account COMMAND...: as the service's account, with its groups and none of our environment.
 as_account() {
@@ -36,9 +34,28 @@ sha256_of() {
     sha256sum "$1" | cut -d ' ' -f 1
 }
 
-# service_listen: HOST:PORT as the configuration has it.
+# config_value KEY DEFAULT: a plain value of the first level of the configuration.
+config_value() {
+    local value
+    value=$(sed -n 's/^'"$1"':[[:space:]]*["'\'']\{0,1\}\([^"'\''#[:space:]]*\).*/\1/p' "$CONFIG" 2>/dev/null | head -n 1)
+    printf '%s' "${value:-$2}"
+}
+
+# service_engine: the engine's socket: the configuration's, once there is one; else that of DOCKER_HOST.
+service_engine() {
+    local wanted configured
+    wanted=$(engine_socket)
+    if [[ -e $CONFIG ]]; then
+        configured=$(config_value engine_socket /var/run/docker.sock)
+        [[ -z ${DOCKER_HOST:-} || $wanted == "$configured" ]] ||
+            die "DOCKER_HOST names $wanted, but $CONFIG has engine_socket $configured: make them agree"
+        wanted=$configured
+    fi
+    printf '%s' "$wanted"
+}
+
 service_listen() {
-    sed -n 's/^listen:[[:space:]]*["'\'']\{0,1\}\([^"'\''#[:space:]]*\).*/\1/p' "$CONFIG" | head -n 1
+    config_value listen 127.0.0.1:8080
 }
 
 service_url() {
@@ -52,7 +69,7 @@ service_ready() {
 # service_fingerprint: what a running server was started from. When it changes, the server is to be restarted.
 service_fingerprint() {
     printf '%s\n' "binary=$(sha256_of "$BINARY")" "config=$(sha256_of "$CONFIG")" \
-        "image=$(engine_image_id "$(engine_socket)" "$UP_IMAGE")"
+        "image=$(engine_image_id "$(service_engine)" "$(config_value image cloister-worker:local)")"
 }
 
 # service_is_current: the recorded server lives, was started from what is installed now, and answers.
@@ -62,9 +79,13 @@ service_is_current() {
         wait_for 10 service_ready
 }
 
+# service_stop: SIGTERM; then running turns have the drain time, and a minute more is for removing their containers.
 service_stop() {
-    record_stop "$SERVER_RECORD" "$UP_STOP_SECONDS" || {
-        echo "the server (pid $(record_get "$SERVER_RECORD" pid)) did not end within $UP_STOP_SECONDS s of SIGTERM"
+    local drain_ms limit
+    drain_ms=$(sed -n 's/^[[:space:]]*drain_ms:[[:space:]]*\([0-9]\{1,\}\).*/\1/p' "$CONFIG" 2>/dev/null | head -n 1)
+    limit=$((${drain_ms:-30000} / 1000 + 60))
+    record_stop "$SERVER_RECORD" "$limit" || {
+        echo "the server (pid $(record_get "$SERVER_RECORD" pid)) did not end within $limit s of SIGTERM"
         return 1
     }
 }

@@ -3,7 +3,7 @@
 
 lint_checks() {
     local found
-    cd "$ROOT"
+    cd "$ROOT" || return
     mapfile -t found < <(find server handlers storage schemas deploy tests -name node_modules -prune -o -name '*.[ch]' -print)
     check "clang-format" clang-format --dry-run -Werror "${found[@]}"
     mapfile -t found < <(shell_scripts)

@@ -31,4 +31,5 @@ for file in "$@"; do
         exit 1
     }
 done
+# shellcheck disable=SC2016 # for the inner shell
 printf '%s\0' "$@" | xargs -0 -n 1 -P "$(nproc)" bash -c 'tidy "$1"' tidy
