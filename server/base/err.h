@@ -33,6 +33,7 @@
     X(ERR_OVERLOADED, 503, "overloaded", "The service is full.")                                             \
     X(ERR_DRAINING, 503, "draining", "The service is stopping.")                                             \
     X(ERR_DISK_FULL, 503, "disk_full", "The disk is nearly full.")                                           \
+    X(ERR_NOT_READY, 503, "not_ready", "Turns cannot run at the moment.")                                    \
     X(ERR_ENGINE_AWAY, 503, "engine_unavailable", "The container engine does not answer.")                   \
     X(ERR_ENGINE, 502, "engine_error", "The container engine refused.")                                      \
     X(ERR_IMAGE, 502, "image_missing", "The worker image is not there or not usable.")                       \

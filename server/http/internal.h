@@ -52,8 +52,8 @@ struct http_server {
     struct conn **by_fd;
     size_t by_fd_size;
     uint32_t serial;
-    bool stopping;
-    pthread_cond_t idle; /* no request is under way */
+    bool stopping, cutting; /* nothing parks any more; brief parks are resumed as well */
+    pthread_cond_t idle;    /* no request is under way */
 };
 
 struct http_header {
@@ -138,6 +138,7 @@ struct http_ticket {
     http_gone *gone;
     void *arg;
     int64_t deadline;
+    bool brief;
 };
 #define WHY_GONE (-1)
 void ticket_wake(struct http_ticket *t, int why);

@@ -2,19 +2,23 @@
 
 #include "base/clock.h"
 
-struct http_ticket *http_park(struct http_req *req, http_then *then, http_gone *gone, void *arg,
-                              int64_t deadline, struct err *err)
+static bool is_stopping(struct http_server *s)
 {
-    struct http_server *s = req->server;
-
     pthread_mutex_lock(&s->lock);
     bool stopping = s->stopping;
     pthread_mutex_unlock(&s->lock);
-    if (stopping || req->ticket) {
-        if (stopping)
-            err_set(err, ERR_DRAINING, "the service is stopping");
-        else
-            err_set(err, ERR_INTERNAL, "parked twice");
+    return stopping;
+}
+
+struct http_ticket *http_park(struct http_req *req, http_then *then, http_gone *gone, void *arg,
+                              int64_t deadline, struct err *err)
+{
+    if (is_stopping(req->server)) {
+        err_set(err, ERR_DRAINING, "the service is stopping");
+        return NULL;
+    }
+    if (req->ticket) {
+        err_set(err, ERR_INTERNAL, "parked twice");
         return NULL;
     }
     struct http_ticket *t = calloc(1, sizeof(*t));
@@ -30,6 +34,16 @@ struct http_ticket *http_park(struct http_req *req, http_then *then, http_gone *
     t->arg = arg;
     t->deadline = deadline;
     req->ticket = t;
+    return t;
+}
+
+struct http_ticket *http_park_brief(struct http_req *req, http_then *then, http_gone *gone, void *arg,
+                                    struct err *err)
+{
+    struct http_ticket *t = http_park(req, then, gone, arg, HTTP_NO_DEADLINE, err);
+
+    if (t)
+        t->brief = true;
     return t;
 }
 
@@ -70,7 +84,7 @@ bool park_suspend(struct http_req *req)
     atomic_fetch_add(&t->refs, 1);
     req->conn->parked = t;
     watch_add(req->conn);
-    bool stopping = s->stopping;
+    bool stopping = t->brief ? s->cutting : s->stopping;
     pthread_mutex_unlock(&s->lock);
     if (stopping)
         ticket_wake(t, HTTP_STOPPING);

@@ -4,12 +4,12 @@
  * http_wake, the deadline, the server's stop or the client's leaving, whichever comes first and only that
  * one, resumes the request on its server thread:
  *
- *     then(req, why, arg)   woken, deadline or stop: answers, or parks again; exactly one of then and gone is
- * called gone(arg)             the client left: no answer is possible any more; frees what arg holds
+ * - then(req, why, arg) when it was woken, at the deadline and at the stop: answers, or parks again;
+ * - gone(arg) when the client left: no answer is possible any more; frees what arg holds.
  *
- * A wake before the handler has returned is not lost. Lock order: caller's locks, then the ticket's;
- * http_wake may be called under any lock that then and gone do not take while http_park's ticket is being
- * woken. */
+ * Exactly one of the two is called. A wake before the handler has returned is not lost. Lock order: caller's
+ * locks, then the ticket's; http_wake may be called under any lock that then and gone do not take while
+ * http_park's ticket is being woken. */
 #pragma once
 
 #include "http/router.h"
@@ -30,6 +30,10 @@ typedef void http_gone(void *arg);
  * returns. */
 struct http_ticket *http_park(struct http_req *req, http_then *then, http_gone *gone, void *arg,
                               int64_t deadline, struct err *err);
+/* The same for a wait that ends by itself within moments, such as a commit whose outcome the client must
+ * learn: the server's stop waits for it up to its drain time and resumes it only then. No deadline. */
+struct http_ticket *http_park_brief(struct http_req *req, http_then *then, http_gone *gone, void *arg,
+                                    struct err *err);
 /* Any thread, any number of times; the first counts. Does not give the reference back. */
 void http_wake(struct http_ticket *t);
 /* Any thread; also after the request and the server are gone. Accepts NULL. */

@@ -183,18 +183,26 @@ static bool wait_idle(struct http_server *s, int64_t deadline)
     return true;
 }
 
+/* Under the lock. */
+static void wake_parked(struct http_server *s, bool also_brief)
+{
+    for (struct conn *c = s->conns; c; c = c->next) {
+        if (c->parked && (also_brief || !c->parked->brief))
+            ticket_wake(c->parked, HTTP_STOPPING);
+    }
+}
+
 void http_server_stop(struct http_server *s, int drain_ms)
 {
     if (!s)
         return;
     http_server_quiesce(s);
     pthread_mutex_lock(&s->lock);
-    s->stopping = true; /* from here on nothing parks */
-    for (struct conn *c = s->conns; c; c = c->next) {
-        if (c->parked)
-            ticket_wake(c->parked, HTTP_STOPPING);
-    }
+    s->stopping = true;
+    wake_parked(s, false);
     if (!wait_idle(s, clock_mono_ms() + drain_ms)) {
+        s->cutting = true;
+        wake_parked(s, true);
         for (struct conn *c = s->conns; c; c = c->next)
             shutdown(c->fd, SHUT_RDWR);
     }
