@@ -294,3 +294,19 @@ const json_t *rig_message(const struct rig *r, size_t request, int from_end)
     json_t *messages = json_object_get(r->requests[request], "messages");
     return json_array_get(messages, json_array_size(messages) - 1 - (size_t)from_end);
 }
+
+const char *system_of(const struct rig *r, size_t request)
+{
+    return json_str(json_array_get(json_object_get(r->requests[request], "messages"), 0), "content");
+}
+
+size_t message_count(const struct rig *r, size_t request)
+{
+    return json_array_size(json_object_get(r->requests[request], "messages"));
+}
+
+void expect_text(json_t *reply, const char *text)
+{
+    cr_assert_str_eq(json_str(reply, "text"), text);
+    json_decref(reply);
+}

@@ -1,5 +1,5 @@
-/* rig.h: what the worker's tests share: a scripted broker on a real Unix socket, a workspace, and one run of
- * the worker with its lines in memory files. */
+/* tests/unit/worker/rig.h: what the worker's tests share: a scripted broker on a real Unix socket, a
+ * workspace, and one run of the worker with its lines in memory files. */
 #pragma once
 
 #include "base/json.h"
@@ -60,3 +60,13 @@ const char *call(const char *calls);
 /* Last message of request n. */
 const json_t *rig_message(const struct rig *r, size_t request, int from_end);
 json_t *rig_json(const char *text);
+/* Content of request n's system prompt; number of its messages. */
+const char *system_of(const struct rig *r, size_t request);
+size_t message_count(const struct rig *r, size_t request);
+/* Checks and frees a reply. */
+void expect_text(json_t *reply, const char *text);
+
+/* A script: pointer and count. */
+#define STEPS(...)                                                                                           \
+    (const struct rig_step[]){__VA_ARGS__},                                                                  \
+        sizeof((const struct rig_step[]){__VA_ARGS__}) / sizeof(struct rig_step)
