@@ -13,7 +13,6 @@
 int context_new(const struct turn *turn, const struct memory *memory, const struct tools *tools,
                 const json_t *history, json_t *current, struct context *ret, struct err *err)
 {
-    CLEANUP(context_free)
     struct context c = {
         .turn = turn,
         .memory = memory,
@@ -24,10 +23,11 @@ int context_new(const struct turn *turn, const struct memory *memory, const stru
         .groups = json_array(),
     };
 
-    if (!c.history || !c.current || !c.groups)
+    if (!c.history || !c.current || !c.groups) {
+        context_free(&c);
         return err_no_memory(err);
+    }
     *ret = c;
-    c = (struct context){0};
     return 0;
 }
 

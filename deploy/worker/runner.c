@@ -70,7 +70,8 @@ static int run_memory(struct runner *r, const struct call *call, struct buf *out
     return buf_adds(out, kind == TOOL_MEMORY_SET ? "Remembered." : "Forgotten.", err);
 }
 
-/* POSTs to a tool's route. 1 with the answer's body as valid text; 0 when it failed and `out` says so. */
+/* POSTs to a tool's route. *ret is the answer's body as valid text, or stays NULL when it failed and `out`
+ * says so. */
 static int ask(struct runner *r, const char *path, const char *body, struct buf *out, char **ret,
                struct err *err)
 {
@@ -93,7 +94,7 @@ static int ask(struct runner *r, const char *path, const char *body, struct buf 
         return err_set(err, ERR_CANCELED, "the broker is closed");
     if (answer.status >= 200 && answer.status < 300) {
         *ret = STEAL(text);
-        return 1;
+        return 0;
     }
     if (json_parse(text, strlen(text), &fault, &ignored) < 0)
         return buf_addf(out, err, "The tool failed (%d).", answer.status);
@@ -113,8 +114,9 @@ static int run_host(struct runner *r, const struct call *call, struct buf *out, 
     snprintf(path, sizeof path, "/tools/%s", call->tool->target);
     if (json_text(call->arguments, &body, err) < 0)
         return -1;
-    int rc = ask(r, path, body, out, &text, err);
-    return rc == 1 ? buf_adds(out, text, err) : rc;
+    if (ask(r, path, body, out, &text, err) < 0)
+        return -1;
+    return text ? buf_adds(out, text, err) : 0;
 }
 
 /* The text of a tools/call result; what is no text is only named. (MCP, tools/call result: content blocks) */
@@ -186,8 +188,9 @@ static int run_mcp(struct runner *r, const struct call *call, struct buf *out, s
     if (json_text(rpc, &body, err) < 0)
         return -1;
     snprintf(path, sizeof path, "/mcp/%s", call->tool->server);
-    int rc = ask(r, path, body, out, &text, err);
-    return rc == 1 ? read_rpc(text, id, out, err) : rc;
+    if (ask(r, path, body, out, &text, err) < 0)
+        return -1;
+    return text ? read_rpc(text, id, out, err) : 0;
 }
 
 int runner_call(struct runner *r, const struct call *call, char **ret, struct err *err)

@@ -166,6 +166,16 @@ bool rig_wait_calls(struct rig *r, size_t calls)
     return true;
 }
 
+/* Answers live until rig_done. */
+static char *answers[64];
+static size_t answer_count;
+
+static void free_answers(void)
+{
+    while (answer_count > 0)
+        free(answers[--answer_count]);
+}
+
 void rig_done(struct rig *r)
 {
     struct err err;
@@ -173,6 +183,7 @@ void rig_done(struct rig *r)
     cr_assert_eq(write(r->wake[1], "x", 1), 1);
     pthread_join((pthread_t)r->thread, NULL);
     rig_script(r, NULL, 0);
+    free_answers();
     close(r->listen_fd);
     close(r->wake[0]);
     close(r->wake[1]);
@@ -264,9 +275,10 @@ static const char *answer_text(json_t *message)
 {
     json_t *body = json_pack("{s:[{s:o, s:s}], s:{s:i}}", "choices", "message", message, "finish_reason",
                              "stop", "usage", "total_tokens", 3);
-    char *text = json_dumps(body, JSON_COMPACT);
+    cr_assert_lt(answer_count, sizeof answers / sizeof answers[0]);
+    answers[answer_count] = json_dumps(body, JSON_COMPACT);
     json_decref(body);
-    return text;
+    return answers[answer_count++];
 }
 
 const char *say(const char *text)

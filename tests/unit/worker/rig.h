@@ -53,7 +53,7 @@ json_t *rig_run_turn(struct rig *r, const char *changes, int *exit_code);
 char *rig_file(const struct rig *r, const char *name);
 void rig_put(const struct rig *r, const char *name, const char *text);
 
-/* Chat-completions answers; leaked on purpose, the test's process ends soon. */
+/* Chat-completions answers, good until rig_done. */
 const char *say(const char *text);
 /* `calls`: JSON array of [id, name, arguments]. */
 const char *call(const char *calls);

@@ -67,8 +67,8 @@ Test(client, takes_any_status_and_a_head_of_some_size)
     strcpy(end + 30000, "\r\n\r\nok");
     cr_assert_eq(post(&r, -1, 5000, &answer, &err), -1);
     cr_assert(strstr(err.text, "head is too large"), "%s", err.text);
-    free(raw);
     rig_done(&r);
+    free(raw);
 }
 
 Test(client, bounds_the_answer_at_1_mib)
@@ -86,8 +86,8 @@ Test(client, bounds_the_answer_at_1_mib)
     step.body_len++;
     cr_assert_eq(post(&r, -1, 5000, &answer, &err), -1);
     cr_assert_eq(err.code, ERR_TOO_LARGE);
-    free(body);
     rig_done(&r);
+    free(body);
 }
 
 Test(client, an_answer_before_the_body_was_read_counts)
@@ -108,8 +108,8 @@ Test(client, an_answer_before_the_body_was_read_counts)
     buf_free(&answer.body);
     cr_assert_eq(broker_post(&link, "/model", body, len + 1, &answer, &err), -1);
     cr_assert_eq(err.code, ERR_TOO_LARGE);
-    free(body);
     rig_done(&r);
+    free(body);
 }
 
 Test(client, stops_when_told_to_and_at_the_deadline)
