@@ -37,7 +37,9 @@ static void *on_uri(void *cls, const char *uri, struct MHD_Connection *connectio
     if (!req)
         return NULL;
     req->body = BUF_INIT(LIMIT_BROKER_BODY);
-    req->uri = strdup(uri);
+    /* The library cuts its buffer into METHOD NUL TARGET NUL VERSION: a NUL of the client's own inside the
+     * target would hide what comes after it. */
+    req->uri = strdup(strncmp(uri + strlen(uri) + 1, "HTTP/", 5) == 0 ? uri : "");
     return req;
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define ALIGNMENTS 3
-#define LAYERS     4 /* of escaping that are taken off */
+#define LAYERS     3 /* of escaping that are taken off, of either kind in any order */
 
 /* The forms that are looked for; hex is lower-case and compared with lower-cased text. */
 struct needles {
@@ -97,59 +97,61 @@ static int hex_value(const char *s, size_t n)
     return value;
 }
 
-/* Takes one layer of %XX, \uXXXX (of ASCII), \/, \" and \\ off, in place. The new length. */
-static size_t unescape(char *text, size_t len)
+enum escape { ESCAPE_URL, ESCAPE_JSON };
+
+/* The ASCII character that an escape at s stands for and the escape's length, or -1. */
+static int escaped_char(const char *s, enum escape kind, size_t *used)
+{
+    if (kind == ESCAPE_URL && s[0] == '%') {
+        *used = 3;
+        return hex_value(s + 1, 2);
+    }
+    if (kind == ESCAPE_JSON && s[0] == '\\' && s[1] == 'u') {
+        *used = 6;
+        return hex_value(s + 2, 4);
+    }
+    if (kind == ESCAPE_JSON && s[0] == '\\' && s[1] && strchr("\\\"/", s[1])) {
+        *used = 2;
+        return s[1];
+    }
+    return -1;
+}
+
+/* Copies text with one layer of escapes taken off; the new length, which is `len` when there was none. */
+static size_t unescape(const char *text, size_t len, enum escape kind, char *out)
 {
     size_t o = 0;
 
     for (size_t i = 0; i < len; o++) {
-        int code = -1;
         size_t used = 1;
-        if (text[i] == '%') {
-            code = hex_value(text + i + 1, 2);
-            used = 3;
-        } else if (text[i] == '\\' && text[i + 1] == 'u') {
-            code = hex_value(text + i + 2, 4);
-            used = 6;
-        } else if (text[i] == '\\' && text[i + 1] && strchr("\\\"/", text[i + 1])) {
-            code = text[i + 1];
-            used = 2;
-        }
-        bool escaped = code > 0 && code < 0x80;
-        text[o] = escaped ? (char)code : text[i];
+        int c = escaped_char(text + i, kind, &used);
+        bool escaped = c > 0 && c < 0x80;
+        out[o] = escaped ? (char)c : text[i];
         i += escaped ? used : 1;
     }
-    text[o] = '\0';
+    out[o] = '\0';
     return o;
 }
 
-static int found(struct err *err)
-{
-    return err_set(err, ERR_UPSTREAM, "the answer contains the credential");
-}
-
-static int check_text(const char *given, size_t len, const struct needles *n, struct err *err)
+/* Looks at text, then at what is behind either kind of escape. */
+static int check_text(const char *text, size_t len, const struct needles *n, int layers, struct err *err)
 {
     if (len < n->raw->len) /* no form is shorter than the credential itself */
         return 0;
+    if (contains(text, len, n))
+        return err_set(err, ERR_UPSTREAM, "the answer contains the credential");
     CLEANUP(free_str)
-    char *text = malloc(len + 1);
-    CLEANUP(free_str)
-    char *lower = malloc(len + 1);
-    if (!text || !lower)
+    char *copy = malloc(len + 1);
+    if (!copy)
         return err_no_memory(err);
-    memcpy(text, given, len + 1);
-    for (int layer = 0; layer <= LAYERS; layer++) {
-        if (contains(text, len, n))
-            return found(err);
-        for (size_t i = 0; i <= len; i++)
-            lower[i] = (char)tolower((unsigned char)text[i]);
-        if (memmem(lower, len, n->hex, n->raw->len * 2))
-            return found(err);
-        size_t shorter = unescape(text, len);
-        if (shorter == len)
-            break;
-        len = shorter;
+    for (size_t i = 0; i <= len; i++)
+        copy[i] = (char)tolower((unsigned char)text[i]);
+    if (memmem(copy, len, n->hex, n->raw->len * 2))
+        return err_set(err, ERR_UPSTREAM, "the answer contains the credential in hex");
+    for (enum escape kind = ESCAPE_URL; layers > 0 && kind <= ESCAPE_JSON; kind++) {
+        size_t shorter = unescape(text, len, kind, copy);
+        if (shorter < len && check_text(copy, shorter, n, layers - 1, err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -161,7 +163,7 @@ static int check_value(json_t *value, const struct needles *n, struct err *err)
     size_t i;
 
     if (json_is_string(value))
-        return check_text(json_string_value(value), json_string_length(value), n, err);
+        return check_text(json_string_value(value), json_string_length(value), n, LAYERS, err);
     json_array_foreach(value, i, member)
     {
         if (check_value(member, n, err) < 0)
@@ -169,7 +171,7 @@ static int check_value(json_t *value, const struct needles *n, struct err *err)
     }
     json_object_foreach(value, key, member)
     {
-        if (check_text(key, strlen(key), n, err) < 0 || check_value(member, n, err) < 0)
+        if (check_text(key, strlen(key), n, LAYERS, err) < 0 || check_value(member, n, err) < 0)
             return -1;
     }
     return 0;
