@@ -98,6 +98,20 @@ static bool take_option(struct cli *cli, const struct command *c, int letter)
     return true;
 }
 
+/* `cloister --config FILE COMMAND` is the same as `cloister COMMAND --config FILE`. */
+static void take_leading_config(struct cli *cli, int *argc, char ***argv)
+{
+    if (*argc > 2 && strcmp((*argv)[1], "--config") == 0) {
+        cli->config_path = (*argv)[2];
+        *argc -= 2;
+        *argv += 2;
+    } else if (*argc > 1 && strncmp((*argv)[1], "--config=", 9) == 0) {
+        cli->config_path = (*argv)[1] + 9;
+        *argc -= 1;
+        *argv += 1;
+    }
+}
+
 int cli_main(int argc, char **argv)
 {
     static const struct option longs[] = {{"config", required_argument, NULL, 'c'},
@@ -108,6 +122,7 @@ int cli_main(int argc, char **argv)
     struct cli cli = {.config_path = DEFAULT_CONFIG};
     int used = 0, letter;
 
+    take_leading_config(&cli, &argc, &argv);
     if (argc < 2)
         return print_help(stderr);
     if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
