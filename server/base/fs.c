@@ -269,8 +269,8 @@ int fs_free(const char *path, int64_t *bytes, int *percent, struct err *err)
 bool fs_has_room(const char *path)
 {
     struct err err;
-    int64_t bytes;
-    int percent;
+    int64_t bytes = 0;
+    int percent = 0;
 
     if (fs_free(path, &bytes, &percent, &err) < 0)
         return false;
