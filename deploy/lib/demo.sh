@@ -19,7 +19,7 @@ demo_key() {
         echo "the key in $UP_BUILD/demo.env works"
         return 0
     fi
-    mapfile -t old < <(cli key list | awk '$2 == "demo" { print $1 }')
+    mapfile -t old < <(cli key list --json | demo_keys_in_force)
     key=$(cli key create demo --scope turns --scope turns:read --scope channels --channel 'demo:*')
     [[ $key == clo_* ]] || {
         echo "the command line gave no key"
@@ -36,6 +36,14 @@ demo_key() {
     done
 }
 
+# demo_keys_in_force: of a list of keys as the command line prints it, one member a line, the ids of those named demo.
+demo_keys_in_force() {
+    awk -F '"' '
+        $2 == "id" { id = $4 }
+        $2 == "name" { demo = $4 == "demo" && NF == 5 }
+        $2 == "revoked_ms" && $3 ~ /^: 0,?$/ && demo { print id }'
+}
+
 # demo_turn: the first turn, through the command line as a user has it: it reads build/demo.env beside itself.
 demo_turn() {
     "$UP_BUILD/cloister" turn --json demo:hello 'Hello from deploy/up' >"$UP_BUILD/demo.json"
@@ -46,9 +54,13 @@ demo_turn() {
     }
 }
 
-# demo_field NAME: the first string of that name in the turn.
+# demo_field NAME: a string of the turn, which the command line prints one member a line.
 demo_field() {
-    grep -o "\"$1\": *\"[^\"]*\"" "$UP_BUILD/demo.json" | head -n 1 | sed 's/.*: *"\(.*\)"/\1/'
+    awk -F '"' -v name="$1" '$2 == name && !found { print $4; found = 1 }' "$UP_BUILD/demo.json"
+}
+
+demo_reply() {
+    awk -F '"' '$2 == "reply" { reply = 1 } reply && $2 == "text" { print $4; reply = 0 }' "$UP_BUILD/demo.json"
 }
 
 demo_summary() {
@@ -56,7 +68,7 @@ demo_summary() {
     url=$(service_url)
     cat <<EOF
 
-The reply, from a sealed container: $(demo_field text)
+The reply, from a sealed container: $(demo_reply)
 
 Next (the key is in $UP_BUILD/demo.env and demo.curl, both for root alone):
 

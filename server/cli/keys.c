@@ -109,20 +109,19 @@ static void print_joined(const json_t *list)
     }
 }
 
+/* Tab-separated, for awk: id, name, state, scopes, channels, made. None of them can hold a tab. */
 static void print_key(const json_t *k)
 {
     char when[CLOCK_RFC3339_SIZE];
     bool revoked = json_integer_value(json_object_get(k, "revoked_ms")) != 0;
 
-    printf("%s  %s  %-8s ", json_str(k, "id"),
-           clock_rfc3339(json_integer_value(json_object_get(k, "created_ms")), when),
-           revoked ? "revoked" : "in force");
-    print_joined(json_object_get(k, "scopes"));
-    fputs("  ", stdout);
-    print_joined(json_object_get(k, "channels"));
-    fputs("  ", stdout);
+    printf("%s\t", json_str(k, "id"));
     cli_print_text(stdout, json_str(k, "name"));
-    fputc('\n', stdout);
+    printf("\t%s\t", revoked ? "revoked" : "in force");
+    print_joined(json_object_get(k, "scopes"));
+    fputc('\t', stdout);
+    print_joined(json_object_get(k, "channels"));
+    printf("\t%s\n", clock_rfc3339(json_integer_value(json_object_get(k, "created_ms")), when));
 }
 
 int cmd_key_list(const struct cli *cli)
