@@ -27,7 +27,7 @@ as_account() {
 
 # cli ARGUMENTS...: the installed command line, with this installation's configuration.
 cli() {
-    as_account "$BINARY" --config "$CONFIG" "$@"
+    as_account "$BINARY" "$@" --config "$CONFIG"
 }
 
 sha256_of() {
@@ -114,7 +114,7 @@ service_start() {
     [[ -e $log ]] || mv "$log.new" "$log"
     rm -f "$log.new"
     detach "$log" setpriv --reuid="$UP_ACCOUNT" --regid="$UP_ACCOUNT" --init-groups --inh-caps=-all \
-        env -i PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8 "$BINARY" --config "$CONFIG" serve
+        env -i PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8 "$BINARY" serve --config "$CONFIG"
     record_write "$SERVER_RECORD" "$DETACHED" "${fingerprint[@]}" || {
         tail -n 20 "$log"
         echo "the server ended at once; its log is $log"

@@ -10,7 +10,7 @@ def check():
     for path, text in sources(".h"):
         name = str(path).removeprefix("server/")
         first = text.split("\n", 1)[0]
-        if not re.match(rf"/\* (\S*/)?{re.escape(path.name)}: \S", first):
+        if path.parts[0] != "tests" and not re.match(rf"/\* (\S*/)?{re.escape(path.name)}: \S", first):
             yield f"{path}:1: begins with \"/* {name}: what it is for\""
         if not re.search(r"^#pragma once$", text, re.M):
             yield f"{path}: has no #pragma once"

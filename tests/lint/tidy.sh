@@ -12,8 +12,10 @@ tidy() {
     if [[ $file != server/base/err.c ]]; then
         options+=(--extra-arg-before=-include --extra-arg-before="$ROOT/tests/lint/analyzer.h")
     fi
-    clang-tidy --quiet -p "$build" "${options[@]}" "$file" 2>/dev/null || {
-        printf 'clang-tidy: %s\n' "$file"
+    local output
+    # The path to a finding is long; the line that names it is enough, and running this again shows the rest.
+    output=$(clang-tidy --quiet -p "$build" "${options[@]}" "$file" 2>/dev/null) || {
+        grep -E ' (error|warning): ' <<<"${output//"$ROOT/"/}" || printf '%s: clang-tidy failed\n' "$file"
         exit 1
     }
 }

@@ -135,7 +135,7 @@ class Server:
         assert self.process is None, "the server runs already"
         offset = self.log_file.stat().st_size
         with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(self.as_account(self.binary, "--config", self.config_file, "serve"),
+            self.process = subprocess.Popen(self.as_account(self.binary, "serve", "--config", self.config_file),
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             env=self.full_environment(), cwd="/")
         self.port = poll(lambda: self.listening(offset), START_S, "the server listens")
@@ -235,7 +235,9 @@ class Server:
 
     def cli(self, *arguments, check=True, account=True, timeout=60, env=None):
         """Runs the command line with this server's configuration, as the account or as root."""
-        command = [str(self.binary), "--config", str(self.config_file), *map(str, arguments)]
+        command = [str(self.binary), *map(str, arguments)]
+        if arguments[0] not in ("turn", "version", "help"):
+            command += ["--config", str(self.config_file)]
         done = subprocess.run(self.as_account(*command) if account else command, stdin=subprocess.DEVNULL,
                               env={**self.full_environment(), **(env or {})}, cwd="/", timeout=timeout, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
