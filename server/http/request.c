@@ -160,12 +160,17 @@ int http_body_json(const struct http_req *req, json_t **ret, struct err *err)
     return json_parse(text, len, ret, err);
 }
 
+bool http_is_local(const struct http_req *req)
+{
+    return req->server->config.address == NULL;
+}
+
 int http_peer_uid(const struct http_req *req, uid_t *ret, struct err *err)
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
 
-    if (req->server->config.address)
+    if (!http_is_local(req))
         return err_set(err, ERR_FORBIDDEN, "only on the local socket");
     if (getsockopt(req->conn->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
         return err_errno(err, errno, "ask for the peer");

@@ -33,6 +33,8 @@ void http_body_drop(struct http_req *req);
 /* The body as a JSON value of any type: ERR_INVALID_JSON (base/json.h). *ret is the caller's. */
 MUST_USE int http_body_json(const struct http_req *req, json_t **ret, struct err *err);
 
+/* True on a Unix socket. */
+bool http_is_local(const struct http_req *req);
 /* The uid at the other end of a Unix socket (SO_PEERCRED). ERR_FORBIDDEN on TCP. */
 MUST_USE int http_peer_uid(const struct http_req *req, uid_t *ret, struct err *err);
 

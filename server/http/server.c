@@ -4,6 +4,7 @@
 #include "base/limits.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -138,6 +139,12 @@ int http_server_start(const struct http_config *config, struct http_server **ret
     defaults(&s->config);
     if ((config->address && listen_tcp(config->address, config->port, &fd, err) < 0) ||
         watch_start(s, err) < 0) {
+        server_free(s);
+        return -1;
+    }
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) { /* two threads accept from it */
+        err_errno(err, errno, "listening socket");
         server_free(s);
         return -1;
     }

@@ -1,0 +1,10 @@
+/* handlers/turn_wait.h: answers when a turn has ended. */
+#pragma once
+
+#include "http/router.h"
+
+/* Parks the request until the bus says that the turn changed and its row says that it ended: 200 with the
+ * turn. After wait_s seconds (PREFER_END: never), or when the service stops first: 202 with the turn as it
+ * is, Location and Retry-After. A caller whose key is revoked meanwhile: 401. A client that leaves frees its
+ * place; the turn goes on. */
+enum http_result turn_wait(struct http_req *req, const char *turn_id, int wait_s);

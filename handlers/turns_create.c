@@ -1,0 +1,206 @@
+#include "base/clock.h"
+#include "base/id.h"
+#include "handlers/access.h"
+#include "handlers/commit.h"
+#include "handlers/prefer.h"
+#include "handlers/resources.h"
+#include "handlers/turn_wait.h"
+#include "http/response.h"
+#include "schemas/protocol.h"
+#include "schemas/schema.h"
+#include "storage/channels.h"
+#include "storage/turns.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One turn on its way into the database and the queue. */
+struct creation {
+    struct service *sv;
+    char id[TURN_ID_SIZE];
+    char key_id[KEY_ID_SIZE];
+    char *channel;
+    json_t *request; /* as stored: the body without its channel */
+    bool ignored;
+    struct prefer prefer;
+    struct queue_place *place; /* until the commit: then it belongs to the queue */
+};
+
+static void creation_free(void *arg)
+{
+    struct creation *c = arg;
+
+    if (!c)
+        return;
+    queue_release(c->sv->queue, c->place);
+    free(c->channel);
+    json_decref(c->request);
+    free(c);
+}
+
+static void creation_free_p(struct creation **c)
+{
+    creation_free(*c);
+}
+
+static int insert_job(struct store *st, void *arg, struct err *err)
+{
+    const struct creation *c = arg;
+    struct turn_new t = {.id = c->id,
+                         .channel = c->channel,
+                         .key_id = c->key_id,
+                         .request = c->request,
+                         .ignored = c->ignored,
+                         .now_ms = clock_wall_ms()};
+
+    return turns_insert(st, &t, err);
+}
+
+/* On the writer thread, so that turns enter the queue in the order of their commits and a client that left
+ * loses nothing. */
+static void insert_committed(void *arg, const struct err *result)
+{
+    struct creation *c = arg;
+
+    if (result->code == ERR_NONE && c->place)
+        queue_push(c->sv->queue, STEAL(c->place), c->id);
+}
+
+/* 409 here does not go away by itself, but the openai SDKs retry every 409. (http.md) */
+static enum http_result refuse(struct http_req *req, const struct err *err, const struct json_faults *faults)
+{
+    if (err_status(err->code) == 409)
+        http_header_add(req, "x-should-retry", "false");
+    if (err_status(err->code) == 429 || err->code == ERR_OVERLOADED || err->code == ERR_DRAINING)
+        http_header_add(req, "Retry-After", "%u", queue_retry_after(service_of(req)->queue));
+    return http_problem(req, err, faults);
+}
+
+static enum http_result inserted(struct http_req *req, const struct err *result, void *arg)
+{
+    const struct creation *c = arg;
+
+    if (result->code != ERR_NONE)
+        return refuse(req, result, NULL);
+    http_header_add(req, "Vary", "Prefer");
+    if (c->prefer.applied && !c->ignored)
+        http_header_add(req, "Preference-Applied", "%s", c->prefer.applied);
+    return turn_wait(req, c->id, c->prefer.wait_s);
+}
+
+static const struct commit_ops insert_ops = {insert_job, insert_committed, inserted, creation_free};
+
+/* A chat event runs only when it speaks to the bot. (mission.md section 4) */
+static bool origin_runs(const json_t *origin)
+{
+    if (!origin)
+        return true;
+    if (json_is_true(json_object_get(origin, "author_is_bot")) ||
+        json_is_true(json_object_get(origin, "integration")) ||
+        json_is_true(json_object_get(origin, "is_direct")))
+        return false;
+    return json_is_true(json_object_get(origin, "mentions_bot")) ||
+           json_is_true(json_object_get(origin, "replies_to_bot"));
+}
+
+/* Takes the channel out of the body; what remains is the request. Only after the body has passed the schema.
+ */
+static int take_body(struct creation *c, json_t *body, struct err *err)
+{
+    const char *channel = json_str(body, "channel");
+
+    c->channel = channel ? strdup(channel) : NULL;
+    if (!c->channel)
+        return err_no_memory(err);
+    json_object_del(body, "channel");
+    c->request = json_incref(body);
+    c->ignored = !origin_runs(json_object_get(body, "origin"));
+    return 0;
+}
+
+/* The turn must fit on the worker's line, with the operator's prompt. (mission.md section 1) */
+static int check_line(const struct creation *c, struct err *err)
+{
+    const struct config *config = c->sv->config;
+    struct worker_turn turn = {.id = c->id,
+                               .request = c->request,
+                               .model = config->model.name,
+                               .prompt = config->model.prompt,
+                               .time_zone = config->model.time_zone,
+                               .deadline_ms = config->limits.timeout_ms};
+    CLEANUP(free_str)
+    char *line = NULL;
+
+    return worker_turn_line(&turn, &line, err);
+}
+
+/* All that is wrong with the body, at once. */
+static int check_body(const json_t *body, struct json_faults *faults, struct err *err)
+{
+    const char *channel = json_str(body, "channel");
+    struct err key;
+
+    bool sound = schema_check("turn_request", body, "", faults) == 0;
+    if (sound && channel && channel_key_check(channel, &key) < 0)
+        json_fault(faults, "/channel", "%s",
+                   key.text); /* its limit is in bytes, the schema counts characters */
+    if (faults->total > 0)
+        return err_set(err, ERR_INVALID, "the body breaks %zu rules, see errors", faults->total);
+    return 0;
+}
+
+static int enabled_job(struct store *st, void *arg, struct err *err)
+{
+    CLEANUP(channel_free_p)
+    struct channel *channel = NULL;
+    int rc = channels_get(st, arg, &channel, err);
+
+    if (rc < 0 && err->code != ERR_NOT_FOUND)
+        return -1;
+    if (rc < 0 || !channel->enabled)
+        return err_set(err, ERR_CHANNEL_DISABLED, "turn the channel on first: PUT /v1/channels/{key}");
+    return 0;
+}
+
+/* Everything before the commit. A disabled channel is refused before a full queue; the commit looks again. */
+static int prepare(const struct http_req *req, struct creation *c, struct json_faults *faults,
+                   struct err *err)
+{
+    CLEANUP(json_free)
+    json_t *body = NULL;
+
+    if (http_body_json(req, &body, err) < 0 || check_body(body, faults, err) < 0 ||
+        take_body(c, body, err) < 0)
+        return -1;
+    if (access_channel(req, c->channel, SCOPE_TURNS, err) < 0 || check_line(c, err) < 0)
+        return -1;
+    if (!c->sv->host.has_room(c->sv->host.host))
+        return err_set(err, ERR_DISK_FULL, "new turns are refused until there is room");
+    if (db_read(c->sv->db, enabled_job, c->channel, err) < 0)
+        return -1;
+    if (c->ignored)
+        return 0;
+    return queue_reserve(c->sv->queue, c->channel, c->key_id, &c->place, err);
+}
+
+enum http_result turns_create(struct http_req *req)
+{
+    CLEANUP(creation_free_p)
+    struct creation *c = calloc(1, sizeof *c);
+    CLEANUP(json_faults_free)
+    struct json_faults faults = {0};
+    struct err err;
+
+    if (!c) {
+        err_no_memory(&err);
+        return http_problem(req, &err, NULL);
+    }
+    c->sv = service_of(req);
+    c->prefer = prefer_parse(http_header(req, "Prefer"));
+    id_new("turn_", c->id, sizeof c->id);
+    snprintf(c->key_id, sizeof c->key_id, "%s", caller_of(req)->key_id);
+    if (prepare(req, c, &faults, &err) < 0)
+        return refuse(req, &err, &faults);
+    http_body_drop(req); /* the wait may be long */
+    return commit(req, &insert_ops, STEAL(c));
+}
