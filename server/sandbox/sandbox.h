@@ -83,7 +83,8 @@ struct box_run_limits {
     size_t max_stdout;        /* bytes, at most LIMIT_STDOUT */
 };
 
-/* Owned by the caller; box_result_free after box_run, whatever it returned. */
+/* What the cgroup tells (pids_hits, oom_kills, cpu_us, memory_peak) is not known of a process that exited
+ * before box_start had returned. Owned by the caller; box_result_free after box_run, whatever it returned. */
 struct box_result {
     enum box_end end;
     struct buf out;      /* the reply, or what stdout held; any bytes */

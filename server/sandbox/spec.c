@@ -119,6 +119,7 @@ int spec_check(const struct box_spec *s, struct err *err)
     return 0;
 }
 
+/* No core dumps; and no message queues, which an open(2) below /dev/mqueue makes as well as mq_open does. */
 static json_t *ulimit(const char *name, unsigned value)
 {
     return json_pack("{s:s, s:I, s:I}", "Name", name, "Soft", (json_int_t)value, "Hard", (json_int_t)value);
@@ -147,10 +148,10 @@ static json_t *host_config(const struct box_spec *s, const char *seccomp)
                   security_opt(seccomp), "Privileged", 0, "PublishAllPorts", 0, "Init", 0, "IpcMode", "none",
                   "CgroupnsMode", "private", "PidMode", "", "UTSMode", "");
     json_t *limits =
-        json_pack("{s:I, s:I, s:I, s:I, s:[o, o], s:b}", /* figures */
+        json_pack("{s:I, s:I, s:I, s:I, s:[o, o, o], s:b}", /* figures */
                   "Memory", (json_int_t)(s->memory_mb * MIB), "MemorySwap", (json_int_t)(s->memory_mb * MIB),
-                  "NanoCpus", (json_int_t)llround(s->cpus * 1e9), "PidsLimit", (json_int_t)s->pids, "Ulimits",
-                  ulimit("nofile", s->nofile), ulimit("core", 0), "OomKillDisable", 0);
+                  "NanoCpus", (json_int_t)(s->cpus * 1e9 + 0.5), "PidsLimit", (json_int_t)s->pids, "Ulimits",
+                  ulimit("nofile", s->nofile), ulimit("core", 0), ulimit("msgqueue", 0), "OomKillDisable", 0);
     json_t *rest = json_pack("{s:{s:s, s:{}}, s:{s:s, s:i}, s:b, s:{s:s}, s:[o, o]}", /* files and log */
                              "LogConfig", "Type", "none", "Config", "RestartPolicy", "Name", "no",
                              "MaximumRetryCount", 0, "AutoRemove", 0, "Tmpfs", "/tmp", tmp, "Mounts",

@@ -1,0 +1,305 @@
+/* workers/hostile.c: a worker that misbehaves. argv[1] is the mode; the turn is one line of JSON on stdin. */
+#include "hostile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TURN_MAX  (512 * 1024)
+#define BIG_REPLY (3 * 1024 * 1024)
+#define MIB       (1024 * 1024)
+
+void put(int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+        if (n < 0 && errno != EINTR)
+            exit(9);
+        if (n > 0) {
+            data += n;
+            len -= (size_t)n;
+        }
+    }
+}
+
+void reply(const char *text, json_t *data)
+{
+    json_t *object = json_pack("{s:b, s:s, s:o*}", "ok", 1, "text", text, "data", data);
+    char *line = object ? json_dumps(object, JSON_COMPACT) : NULL;
+
+    if (!line)
+        exit(9);
+    put(1, line, strlen(line));
+    put(1, "\n", 1);
+    free(line);
+    json_decref(object);
+}
+
+static void pause_ms(long ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+
+    nanosleep(&t, NULL);
+}
+
+/* The turn's text; "no turn" when stdin holds none. */
+static void read_turn(char *out, size_t size)
+{
+    static char line[TURN_MAX + 1];
+    size_t len = 0;
+
+    while (len < TURN_MAX && !memchr(line, '\n', len)) {
+        ssize_t n = read(0, line + len, TURN_MAX - len);
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+    }
+    json_t *turn = json_loadb(line, len, JSON_DISABLE_EOF_CHECK, NULL);
+    const char *text = json_string_value(json_object_get(turn, "text"));
+    snprintf(out, size, "%s", text ? text : "no turn");
+    json_decref(turn);
+}
+
+static void echo(void)
+{
+    static char text[TURN_MAX];
+
+    read_turn(text, sizeof text);
+    reply(text, NULL);
+}
+
+static void for_ever(void)
+{
+    for (;;)
+        pause();
+}
+
+static void on_term(int sig)
+{
+    (void)sig;
+    _exit(0);
+}
+
+static void ignore_term(void)
+{
+    signal(SIGTERM, SIG_IGN);
+    for_ever();
+}
+
+/* Ends itself when asked to, after it has said something on both outputs. */
+static void sleep_politely(void)
+{
+    signal(SIGTERM, on_term);
+    put(1, "half a reply", 12);
+    put(2, "still sleeping\n", 15);
+    for_ever();
+}
+
+static void flood(int fd)
+{
+    static char block[65536];
+
+    memset(block, 'x', sizeof block);
+    if (fd == 2)
+        for (size_t i = 79; i < sizeof block; i += 80)
+            block[i] = '\n';
+    for (;;)
+        put(fd, block, sizeof block);
+}
+
+/* Every process makes processes; the limit answers EAGAIN, and all go on trying. */
+static void fork_bomb(void)
+{
+    for (;;)
+        if (fork() < 0)
+            pause_ms(1);
+}
+
+static void fail_at_the_pid_limit(void)
+{
+    char text[64];
+
+    read_turn(text, sizeof text);
+    for (;;) {
+        pid_t pid = fork();
+        if (pid == 0)
+            for_ever();
+        if (pid < 0) {
+            fprintf(stderr, "fork: %s\n", strerror(errno));
+            exit(1);
+        }
+    }
+}
+
+static void eat_memory(void)
+{
+    for (;;) {
+        char *p = mmap(NULL, 16 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p != MAP_FAILED)
+            memset(p, 1, 16 * MIB);
+    }
+}
+
+static void eat_memory_in_a_child(void)
+{
+    char text[64];
+    int status = 0;
+
+    read_turn(text, sizeof text);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = open("/proc/self/oom_score_adj", O_WRONLY);
+        if (fd >= 0)
+            put(fd, "1000", 4);
+        eat_memory();
+    }
+    waitpid(pid, &status, 0);
+    reply(WIFSIGNALED(status) ? "the child was killed" : "the child lives", NULL);
+}
+
+static void big_reply(void)
+{
+    char *text = malloc(BIG_REPLY + 1);
+
+    memset(text, 'b', BIG_REPLY);
+    text[BIG_REPLY] = '\0';
+    reply(text, NULL);
+}
+
+/* Appends to a file of the workspace for some seconds, so that a test can see who still writes. */
+static void write_on(const char *path)
+{
+    for (int i = 0; i < 500; i++) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+        if (fd >= 0) {
+            put(fd, "more\n", 5);
+            close(fd);
+        }
+        pause_ms(10);
+    }
+}
+
+static void reply_then_write(void)
+{
+    signal(SIGTERM, SIG_IGN);
+    if (fork() == 0) {
+        write_on("/workspace/after-reply-child");
+        exit(0);
+    }
+    echo();
+    write_on("/workspace/after-reply");
+}
+
+static void close_outputs(void)
+{
+    signal(SIGTERM, on_term);
+    put(1, "last words", 10);
+    close(1);
+    close(2);
+    for_ever();
+}
+
+/* Never reads its turn, which must not keep anyone waiting. */
+static void deaf(void)
+{
+    pause_ms(300);
+    reply("i did not listen", NULL);
+    for_ever();
+}
+
+static void crash(void)
+{
+    put(2, "about to crash\n", 15);
+    signal(SIGSEGV, SIG_DFL); /* as process 1 only the kernel's own signal ends it */
+    *(volatile int *)8 = 1;
+}
+
+static void exit_now(void)
+{
+    put(2, "leaving\n", 8);
+    exit(3);
+}
+
+static void garbage(void)
+{
+    static const char text[] = "\xff\xfe{\"ok\":tru\x01\x1b[31m]]\n";
+
+    put(1, text, sizeof text - 1);
+}
+
+static void no_newline(void)
+{
+    put(1, "{\"ok\":true,\"text\":\"no newline\"}", 31);
+}
+
+static void silent(void)
+{
+}
+
+static void flood_stdout(void)
+{
+    flood(1);
+}
+
+static void flood_stderr(void)
+{
+    flood(2);
+}
+
+static void seccomp_probe(void)
+{
+    reply("probed", probe_calls());
+}
+
+static void inspect_self(void)
+{
+    reply("looked around", look_around());
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} modes[] = {
+    {"echo", echo},
+    {"ignore-term", ignore_term},
+    {"flood", flood_stdout},
+    {"stderr-flood", flood_stderr},
+    {"forkbomb", fork_bomb},
+    {"pid-limit", fail_at_the_pid_limit},
+    {"eat-memory", eat_memory},
+    {"child-oom", eat_memory_in_a_child},
+    {"exit-now", exit_now},
+    {"silent", silent},
+    {"garbage", garbage},
+    {"big-reply", big_reply},
+    {"sleep", sleep_politely},
+    {"reply-then-write", reply_then_write},
+    {"no-newline", no_newline},
+    {"crash", crash},
+    {"close-stdout", close_outputs},
+    {"deaf", deaf},
+    {"seccomp-probe", seccomp_probe},
+    {"inspect-self", inspect_self},
+};
+
+/* With "modes" it prints their names, one a line: tests/workers/images makes an image of each. */
+int main(int argc, char **argv)
+{
+    for (size_t i = 0; argc == 2 && i < sizeof modes / sizeof modes[0]; i++) {
+        if (strcmp(argv[1], "modes") == 0) {
+            puts(modes[i].name);
+        } else if (strcmp(argv[1], modes[i].name) == 0) {
+            modes[i].run();
+            return 0;
+        }
+    }
+    return argc == 2 && strcmp(argv[1], "modes") == 0 ? 0 : 2;
+}
