@@ -8,6 +8,7 @@
 #include "text.h"
 
 #include "base/clock.h"
+#include "schemas/schema.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -169,6 +170,9 @@ static int read_and_run(const struct worker *w, char **ret_line, struct err *err
     CLEANUP(turn_free)
     struct turn turn = {0};
 
+    /* Loads the schemas while a worker that was started ahead has nothing else to do. */
+    if (!schema_get("worker_turn"))
+        return err_set(err, ERR_INTERNAL, "the schema of a turn is not usable");
     if (read_line(w, &line, err) < 0)
         return -1;
     int64_t began = clock_mono_ms();
