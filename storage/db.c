@@ -39,18 +39,20 @@ struct db {
 
 static void run_job(struct store *st, struct request *r)
 {
+    struct err err = {0};
+
     r->result = (struct err){0};
     st->last_failure = 0;
     if (store_exec(st, "SAVEPOINT job", &r->result) < 0)
         return;
-    if (r->job(st, r->arg, &r->result) < 0) {
-        sqlite3_exec(st->sqlite, "ROLLBACK TO job", NULL, NULL, NULL);
-        if (r->result.code == ERR_NONE)
+    if (r->job(st, r->arg, &err) < 0) { /* a job that succeeds may have left an error that it has handled */
+        r->result = err;
+        if (err.code == ERR_NONE)
             err_set(&r->result, ERR_INTERNAL, "a write failed without saying why");
+        sqlite3_exec(st->sqlite, "ROLLBACK TO job", NULL, NULL, NULL);
     }
-    struct err ignored;
-    if (store_exec(st, "RELEASE job", r->result.code ? &ignored : &r->result) < 0)
-        return;
+    if (store_exec(st, "RELEASE job", &err) < 0 && r->result.code == ERR_NONE)
+        r->result = err;
 }
 
 /* One transaction over the batch. 0, or the SQLite code that lost it; then nothing of it is durable. */
