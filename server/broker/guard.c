@@ -54,7 +54,7 @@ static const struct {
     [CONNECTION] = {"connection", is_connection},
 };
 
-struct head {
+struct request_head {
     const char *value[ARRAY_LEN(allowed)];
     bool refused;
 };
@@ -62,7 +62,7 @@ struct head {
 static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char *name, size_t name_len,
                                  const char *value, size_t value_len)
 {
-    struct head *head = arg;
+    struct request_head *head = arg;
 
     (void)kind;
     for (size_t i = 0; i < ARRAY_LEN(allowed); i++) {
@@ -86,9 +86,9 @@ static bool is_json(const char *type)
     return type && strncasecmp(type, json, len) == 0 && strchr("; \t", type[len]);
 }
 
-int guard_head(struct MHD_Connection *connection, const char *method, const char *uri, struct err *err)
+int guard_request(struct MHD_Connection *connection, const char *method, const char *uri, struct err *err)
 {
-    struct head head = {0};
+    struct request_head head = {0};
 
     if (strcmp(method, "POST") != 0 || strcmp(uri, "/model") != 0)
         return err_set(err, ERR_NOT_FOUND, "no such route");

@@ -9,5 +9,5 @@
 /* `uri` is the request target as it was sent, `method` likewise. In this order: ERR_NOT_FOUND when they are
  * not exactly POST and a route; ERR_FORBIDDEN for a header that is not on the list, comes twice or has a
  * value that it may not have; ERR_TOO_LARGE; ERR_MEDIA_TYPE. Afterwards the body is one of known length. */
-MUST_USE int guard_head(struct MHD_Connection *connection, const char *method, const char *uri,
-                        struct err *err);
+MUST_USE int guard_request(struct MHD_Connection *connection, const char *method, const char *uri,
+                           struct err *err);

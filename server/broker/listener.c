@@ -79,7 +79,7 @@ static enum MHD_Result on_head(struct broker *broker, struct MHD_Connection *con
 {
     struct err err;
 
-    if (call_admit(broker, watched->fd, &err) == 0 && guard_head(connection, method, req->uri, &err) == 0)
+    if (call_admit(broker, watched->fd, &err) == 0 && guard_request(connection, method, req->uri, &err) == 0)
         return MHD_YES;
     return reply(connection, answer_status(err.code), answer_error(err.code, NULL), true);
 }
