@@ -102,7 +102,10 @@ static int probe(struct pool *pool, struct err *err)
     int rc = sandbox_prepare(pool->deps.sandbox, broker, workspace, err);
     rmdir(broker);
     rmdir(workspace);
-    return rc < 0 ? -1 : sweep(pool, err);
+    if (rc < 0)
+        return -1;
+    sweep_folders(pool);
+    return sweep(pool, err);
 }
 
 static const char *reason_of(const struct err *err)
