@@ -5,6 +5,10 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#define ONE_TOOL "{\"tools\":[{\"name\":\"t\",\"description\":\"d\",\"parameters\":{}}]}"
+#define ONE_MCP                                                                                              \
+    "{\"mcp\":[{\"server\":\"t\",\"tools\":[{\"name\":\"t\",\"description\":\"d\",\"parameters\":{}}]}]}"
+
 Test(agent, memory_calls_in_the_middle_are_answered_and_kept_by_speaker)
 {
     struct rig r;
@@ -112,10 +116,6 @@ Test(agent, host_and_mcp_tools_go_through_the_broker)
     cr_assert_str_eq(json_str(rig_message(&r, 3, 0), "content"), "5\n[a part that is not text was left out]");
     rig_done(&r);
 }
-
-#define ONE_TOOL "{\"tools\":[{\"name\":\"t\",\"description\":\"d\",\"parameters\":{}}]}"
-#define ONE_MCP                                                                                              \
-    "{\"mcp\":[{\"server\":\"t\",\"tools\":[{\"name\":\"t\",\"description\":\"d\",\"parameters\":{}}]}]}"
 
 /* One call of a tool that answers with `step`; what the model sees of it. Caller frees. */
 static char *tool_answer(const char *turn, const char *name, struct rig_step step)
@@ -246,6 +246,26 @@ Test(agent, given_messages_are_sent_whole_without_history)
     free(before);
     free(after);
     rig_done(&r);
+}
+
+Test(agent, the_newest_group_is_never_left_out_the_turn_fails_instead)
+{
+    struct rig r;
+    struct buf turn = BUF_INIT(300000);
+    struct err err;
+    cr_assert_eq(buf_addf(&turn, &err,
+                          "{\"text\":null,\"messages\":[{\"role\":\"user\",\"content\":\"%0*d\"}],",
+                          LIMIT_MESSAGES_BYTES - 4000, 0),
+                 0);
+    cr_assert_eq(buf_adds(&turn, ONE_TOOL + 1, &err), 0);
+    char *big = calloc(1, LIMIT_WORKER_ANSWER + 1);
+    memset(big, 'x', LIMIT_WORKER_ANSWER);
+    rig_start(&r, STEPS({.body = call("[[\"a\",\"host_t\",\"{}\"]]")}, {.body = big}, {.body = say("no")}));
+    expect_text(rig_run_turn(&r, turn.data, NULL), "The turn is too large.");
+    cr_assert_eq(r.calls, 2);
+    rig_done(&r);
+    buf_free(&turn);
+    free(big);
 }
 
 Test(agent, given_messages_that_do_not_fit_are_refused_not_cut)
