@@ -13,6 +13,7 @@ lint_checks() {
     check "arrows between rooms" "$PYTHON" tests/lint/arrows.py
     check "headers and scripts" "$PYTHON" tests/lint/headers.py
     check "packages are named once" packages_named_once
+    check "symbols are defined once" symbols_defined_once
     check "redocly lint openapi.yaml" redocly lint --config tests/lint/redocly.yaml openapi.yaml
     check "spectral lint openapi.yaml" spectral lint --ruleset tests/lint/spectral.yaml --fail-severity warn openapi.yaml
     check "clang-tidy" tests/lint/tidy.sh "$BUILD_TEST"
@@ -27,6 +28,16 @@ packages_named_once() {
     twice=$(grep -hv '^#' deploy/packages/* | sort | uniq -d)
     [[ -z $twice ]] || {
         echo "in two lists of deploy/packages: $twice"
+        return 1
+    }
+}
+
+# Two rooms with a function of one name link without a word, and one of them runs the other's.
+symbols_defined_once() {
+    local twice
+    twice=$(nm -A --defined-only "$BUILD_TEST"/*.a | awk '$2 ~ /^[TDBR]$/ { print $3 }' | sort | uniq -d)
+    [[ -z $twice ]] || {
+        echo "in two rooms: $twice"
         return 1
     }
 }
