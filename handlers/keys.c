@@ -13,7 +13,7 @@
 struct key_job {
     struct service *sv;
     json_t *body; /* POST: as the schema wants it */
-    unsigned scopes;
+    unsigned scopes = 0;
     char id[KEY_ID_SIZE];
     char token[KEY_TOKEN_SIZE];
     struct api_key *key;
@@ -76,7 +76,7 @@ enum http_result key_create(struct http_req *req)
     struct json_faults faults = {0};
     CLEANUP(json_free)
     json_t *body = NULL;
-    unsigned scopes;
+    unsigned scopes = 0;
     struct err err;
 
     if (http_body_json(req, &body, &err) < 0 || check_body(body, &scopes, &faults, &err) < 0)
