@@ -13,7 +13,7 @@
 struct key_job {
     struct service *sv;
     json_t *body; /* POST: as the schema wants it */
-    unsigned scopes = 0;
+    unsigned scopes;
     char id[KEY_ID_SIZE];
     char token[KEY_TOKEN_SIZE];
     struct api_key *key;
