@@ -1,7 +1,7 @@
+#include "embedded.h"
 #include "handlers/access.h"
 #include "handlers/resources.h"
 #include "http/response.h"
-#include "server/embedded.h"
 
 enum http_result livez(struct http_req *req)
 {

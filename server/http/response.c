@@ -108,7 +108,7 @@ enum http_result http_reply_json(struct http_req *req, unsigned status, json_t *
 static bool may_tell(enum err_code code)
 {
     return err_status(code) < 500 || code == ERR_OVERLOADED || code == ERR_DRAINING ||
-           code == ERR_DISK_FULL || code == ERR_ENGINE_AWAY;
+           code == ERR_DISK_FULL || code == ERR_ENGINE_AWAY || code == ERR_NOT_READY;
 }
 
 char *problem_text(const struct err *err, const struct json_faults *faults)
