@@ -111,9 +111,9 @@ class Server:
     # The process
 
     def write_config(self, **change):
-        """JSON is YAML, so that the standard library can write it."""
+        """JSON is YAML, but for the escapes of characters beyond 16 bits; so the standard library can write it."""
         self.config = merge(self.config, change)
-        self.config_file.write_text(json.dumps(self.config, indent=2) + "\n")
+        self.config_file.write_text(json.dumps(self.config, indent=2, ensure_ascii=False) + "\n")
         os.chown(self.config_file, 0, self.account.pw_gid)
         self.config_file.chmod(0o640)
 
@@ -145,9 +145,10 @@ class Server:
 
     def listening(self, offset):
         """The port that the server says it took, once it does."""
+        ended = self.process.poll() is not None  # before the look at what it said
         text = self.log_file.read_bytes()[offset:].decode(errors="replace")
         found = re.search(r"listening.*http://127\.0\.0\.1:(\d+)", text)
-        if not found and self.process.poll() is not None:
+        if not found and ended:
             raise AssertionError(f"the server ended with {self.process.returncode}:\n{text[-4000:]}")
         return int(found.group(1)) if found else None
 
