@@ -50,20 +50,30 @@ static void pause_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* The turn's text; "no turn" when stdin holds none. */
-static void read_turn(char *out, size_t size)
+/* The turn as it came, read once. */
+static const char *turn_line(void)
 {
     static char line[TURN_MAX + 1];
-    size_t len = 0;
+    static size_t len;
+    static bool done;
 
-    while (len < TURN_MAX && !memchr(line, '\n', len)) {
+    while (!done && len < TURN_MAX && !memchr(line, '\n', len)) {
         ssize_t n = read(0, line + len, TURN_MAX - len);
         if (n <= 0)
             break;
         len += (size_t)n;
     }
-    json_t *turn = json_loadb(line, len, JSON_DISABLE_EOF_CHECK, NULL);
+    done = true;
+    return line;
+}
+
+/* The turn's text; "no turn" when stdin holds none. */
+static void read_turn(char *out, size_t size)
+{
+    const char *line = turn_line();
+    json_t *turn = json_loadb(line, strlen(line), JSON_DISABLE_EOF_CHECK, NULL);
     const char *text = json_string_value(json_object_get(turn, "text"));
+
     snprintf(out, size, "%s", text ? text : "no turn");
     json_decref(turn);
 }
@@ -139,8 +149,12 @@ static void fail_at_the_pid_limit(void)
     }
 }
 
+/* The turn is read first: what becomes of a process that exits before it was taken hold of is not counted. */
 static void eat_memory(void)
 {
+    char text[64];
+
+    read_turn(text, sizeof text);
     for (;;) {
         char *p = mmap(NULL, 16 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (p != MAP_FAILED)
@@ -150,10 +164,8 @@ static void eat_memory(void)
 
 static void eat_memory_in_a_child(void)
 {
-    char text[64];
     int status = 0;
 
-    read_turn(text, sizeof text);
     pid_t pid = fork();
     if (pid == 0) {
         int fd = open("/proc/self/oom_score_adj", O_WRONLY);
@@ -161,6 +173,7 @@ static void eat_memory_in_a_child(void)
             put(fd, "1000", 4);
         eat_memory();
     }
+    close(0);
     waitpid(pid, &status, 0);
     reply(WIFSIGNALED(status) ? "the child was killed" : "the child lives", NULL);
 }
@@ -254,6 +267,38 @@ static void flood_stderr(void)
     flood(2);
 }
 
+/* More than is kept of stderr, in characters of one to four bytes. */
+static void wide_stderr(void)
+{
+    static const char text[] = "a\u00e9\u20ac\U0001d11e";
+
+    for (int i = 0; i < 20000; i++)
+        put(2, text, sizeof text - 1);
+    reply("said a lot", NULL);
+}
+
+/* Fills the workspace for some seconds, a mebibyte at a time. */
+static void grow(void)
+{
+    static char block[MIB];
+
+    signal(SIGTERM, on_term);
+    memset(block, 'g', sizeof block);
+    int fd = open("/workspace/grown", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    for (int i = 0; fd >= 0 && i < 200; i++) {
+        put(fd, block, sizeof block);
+        pause_ms(50);
+    }
+    reply("grown", NULL);
+}
+
+static void dump(void)
+{
+    reply("dumped", dump_all(turn_line()));
+}
+
+static void by_text(void);
+
 static void seccomp_probe(void)
 {
     reply("probed", probe_calls());
@@ -288,7 +333,23 @@ static const struct {
     {"deaf", deaf},
     {"seccomp-probe", seccomp_probe},
     {"inspect-self", inspect_self},
+    {"wide-stderr", wide_stderr},
+    {"grow", grow},
+    {"dump", dump},
+    {"by-text", by_text},
 };
+
+/* The first word of the turn's text names the mode. */
+static void by_text(void)
+{
+    char text[64];
+
+    read_turn(text, sizeof text);
+    text[strcspn(text, " ")] = '\0';
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+        if (strcmp(text, modes[i].name) == 0 && modes[i].run != by_text)
+            modes[i].run();
+}
 
 /* With "modes" it prints their names, one a line: tests/workers/images makes an image of each. */
 int main(int argc, char **argv)
