@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include "base/limits.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -12,12 +13,15 @@
 static int check_depth(const char *text, size_t len, struct err *err)
 {
     unsigned depth = 0, line = 1;
+    size_t line_start = 0;
     bool in_string = false;
 
     for (size_t i = 0; i < len; i++) {
         char c = text[i];
-        if (c == '\n')
+        if (c == '\n') {
             line++;
+            line_start = i + 1;
+        }
         if (in_string) {
             if (c == '\\')
                 i++;
@@ -27,8 +31,8 @@ static int check_depth(const char *text, size_t len, struct err *err)
             in_string = true;
         } else if (c == '[' || c == '{') {
             if (++depth > LIMIT_JSON_DEPTH)
-                return err_set(err, ERR_INVALID_JSON, "line %u: nested deeper than %d", line,
-                               LIMIT_JSON_DEPTH);
+                return err_set(err, ERR_INVALID_JSON, "line %u, column %zu: nested deeper than %d", line,
+                               i - line_start + 1, LIMIT_JSON_DEPTH);
         } else if ((c == ']' || c == '}') && depth > 0) {
             depth--;
         }
@@ -93,7 +97,14 @@ void json_fault(struct json_faults *faults, const char *pointer, const char *fmt
     va_start(ap, fmt);
     vsnprintf(detail, sizeof detail, fmt, ap);
     va_end(ap);
-    json_array_append_new(faults->list, json_pack("{s:s, s:s}", "pointer", pointer, "detail", detail));
+    /* Paths and cut texts need not be UTF-8, and a fault must not be lost for that. */
+    char *safe_pointer = utf8_sanitize(pointer, strlen(pointer));
+    char *safe_detail = utf8_sanitize(detail, strlen(detail));
+    if (safe_pointer && safe_detail)
+        json_array_append_new(faults->list,
+                              json_pack("{s:s, s:s}", "pointer", safe_pointer, "detail", safe_detail));
+    free(safe_pointer);
+    free(safe_detail);
 }
 
 void json_faults_free(struct json_faults *faults)

@@ -64,10 +64,47 @@ static void exec_child(char *const argv[], int out)
     setsid();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL); /* what is ignored stays ignored over exec */
     if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(null, 2) < 0)
         _exit(126);
     execve(argv[0], argv, env);
     _exit(127);
+}
+
+/* A program may close its output and go on: its exit is waited for as well. */
+static int await_exit(pid_t pid, int64_t deadline, int cancel_fd, struct err *err)
+{
+    CLEANUP(close_fd)
+    int pidfd = proc_pidfd(pid, err);
+
+    if (pidfd < 0)
+        return -1;
+    for (;;) {
+        struct pollfd p[] = {{.fd = pidfd, .events = POLLIN}, {.fd = cancel_fd, .events = POLLIN}};
+        int ready = poll(p, 2, clock_left_ms(deadline));
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready < 0)
+            return err_errno(err, errno, "poll");
+        if (p[0].revents)
+            return 0;
+        if (ready == 0)
+            return err_set(err, ERR_TIMEOUT, "it did not finish in time");
+        return err_set(err, ERR_CANCELED, "it is not wanted any more");
+    }
+}
+
+/* Takes the exit status. What is still there after a failure is killed first: until then the zombie keeps the
+ * group's number from being used again. */
+static int reap(pid_t pid, bool kill_first)
+{
+    int status = 0;
+
+    if (kill_first && kill(-pid, SIGKILL) < 0)
+        kill(pid, SIGKILL); /* it has not come to setsid yet */
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return status;
 }
 
 int proc_run(char *const argv[], int timeout_ms, struct buf *out, struct err *err)
@@ -77,7 +114,7 @@ int proc_run(char *const argv[], int timeout_ms, struct buf *out, struct err *er
 
 int proc_run_cancel(char *const argv[], int timeout_ms, int cancel_fd, struct buf *out, struct err *err)
 {
-    int pipe_fds[2], status = 0;
+    int pipe_fds[2];
     int64_t deadline = clock_mono_ms() + timeout_ms;
 
     if (pipe2(pipe_fds, O_CLOEXEC) < 0)
@@ -93,10 +130,9 @@ int proc_run_cancel(char *const argv[], int timeout_ms, int cancel_fd, struct bu
     }
     int rc = drain(pipe_fds[0], deadline, cancel_fd, out, err);
     close(pipe_fds[0]);
-    if (pid > 1)
-        while (waitpid(pid, &status, rc < 0 ? WNOHANG : 0) == 0)
-            if (kill(-pid, SIGKILL) < 0 && kill(pid, SIGKILL) < 0)
-                break;
+    if (rc == 0)
+        rc = await_exit(pid, deadline, cancel_fd, err);
+    int status = reap(pid, rc < 0);
     if (rc < 0)
         return err_wrap(err, "%s", argv[0]);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
