@@ -25,40 +25,35 @@ static bool table_fits(struct http_server *s, int fd)
     return true;
 }
 
-static struct conn *conn_open(struct http_server *s, int fd)
+struct conn *conn_new(struct http_server *s, int fd)
 {
     struct conn *c = calloc(1, sizeof(*c));
 
-    if (!c)
+    if (!c || !table_fits(s, fd)) {
+        free(c);
         return NULL;
+    }
+    if (s->by_fd[fd])
+        conn_free(s->by_fd[fd]); /* the library had no memory for it and closed it without a word */
     c->server = s;
     c->fd = fd;
     c->deadline = HTTP_NEVER;
     c->probe_at = HTTP_NEVER;
-    pthread_mutex_lock(&s->lock);
-    bool fits = table_fits(s, fd);
-    if (fits) {
-        s->by_fd[fd] = c;
-        c->serial = ++s->serial;
-        c->next = s->conns;
-        if (c->next)
-            c->next->prev = c;
-        s->conns = c;
-    }
-    pthread_mutex_unlock(&s->lock);
-    if (!fits) {
-        free(c);
-        return NULL;
-    }
+    c->gated = true;
+    c->serial = ++s->serial;
+    s->by_fd[fd] = c;
+    c->next = s->conns;
+    if (c->next)
+        c->next->prev = c;
+    s->conns = c;
+    s->connections++;
     return c;
 }
 
-/* Called before the library closes the descriptor, so that the watch thread never sees a foreign one. */
-static void conn_close(struct conn *c)
+void conn_free(struct conn *c)
 {
     struct http_server *s = c->server;
 
-    pthread_mutex_lock(&s->lock);
     watch_remove(c);
     s->by_fd[c->fd] = NULL;
     if (c->prev)
@@ -67,35 +62,25 @@ static void conn_close(struct conn *c)
         s->conns = c->next;
     if (c->next)
         c->next->prev = c->prev;
-    pthread_mutex_unlock(&s->lock);
+    s->connections--;
     free(c);
 }
 
+/* The library tells of its connections: it closes the descriptor only after CLOSED, so that the watch thread
+ * never sees a foreign one. */
 void conn_notify(void *cls, struct MHD_Connection *mhd, void **ptr, enum MHD_ConnectionNotificationCode code)
 {
     struct http_server *s = cls;
-    struct err err;
-
-    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-        s->connections--;
-        if (*ptr)
-            conn_close(*ptr);
-        *ptr = NULL;
-        return;
-    }
     int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    unsigned open = ++s->connections;
-    struct conn *c = conn_open(s, fd);
-    *ptr = c;
-    if (!c) {
-        shutdown(fd, SHUT_RDWR);
-        return;
-    }
-    conn_deadline(c, s->config.head_ms);
-    if (open > s->config.max_connections) {
-        err_set(&err, ERR_OVERLOADED, "too many clients are connected");
-        conn_refuse(c, &err);
-    }
+
+    pthread_mutex_lock(&s->lock);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        struct conn *c = s->by_fd[fd];
+        *ptr = c;
+        conn_deadline(c, s->config.head_ms);
+    } else if (*ptr)
+        conn_free(STEAL(*ptr));
+    pthread_mutex_unlock(&s->lock);
 }
 
 struct conn *conn_of(struct MHD_Connection *mhd)

@@ -119,7 +119,7 @@ int guard_head(struct MHD_Connection *mhd, const char *method, const char *versi
     bool modern = strcmp(version, "HTTP/1.1") == 0;
 
     if (!modern && strcmp(version, "HTTP/1.0") != 0)
-        return err_set(err, ERR_BAD_REQUEST, "only HTTP/1.1 and HTTP/1.0 are known here");
+        return err_set(err, ERR_BAD_REQUEST, "the version must be HTTP/1.0 or HTTP/1.1");
     if (!ends_with_crlf(line_end))
         return err_set(err, ERR_BAD_REQUEST, "the request line does not end with CR LF");
     MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, on_header, &w);

@@ -16,8 +16,7 @@ void *intake_target(void *cls, const char *raw, struct MHD_Connection *mhd)
 
     if (!req)
         return NULL;
-    if (!c->refused)
-        conn_deadline(c, s->config.head_ms);
+    conn_deadline(c, s->config.head_ms);
     return req;
 }
 
@@ -147,8 +146,6 @@ static enum MHD_Result first_call(struct http_req *req, const char *method, cons
     struct http_server *s = req->server;
     struct err err;
 
-    if (req->conn->refused)
-        return MHD_YES;
     conn_deadline(req->conn, s->config.body_ms);
     if (guard_head(req->mhd, method, version, &req->head, &err) < 0) {
         request_id_accept(NULL, req->id);

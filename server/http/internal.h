@@ -27,6 +27,7 @@ struct conn {
     _Atomic int64_t deadline; /* when the watch thread cuts it off; HTTP_NEVER: not at all */
     bool refused;             /* the answer was written straight to the socket; what comes is dropped */
     /* Under server->lock: */
+    bool gated; /* not the library's yet: the watch thread's alone, refused included */
     struct conn *prev, *next;
     struct http_ticket *parked; /* counted */
     bool watched;               /* in the watch thread's epoll set */
@@ -41,8 +42,9 @@ struct http_server {
     pthread_t watch;
     bool watch_runs;
     int epoll_fd, event_fd;
+    int64_t accept_again;      /* out of descriptors: when to try again; watch thread */
     _Atomic int64_t next_scan; /* when the watch thread looks at deadlines next */
-    atomic_bool quiesced, watch_ends;
+    atomic_bool quiesced, watch_ends, rescan;
     atomic_uint connections;  /* open */
     atomic_uint requests;     /* with a whole head and not completed */
     atomic_size_t body_bytes; /* of all requests */
@@ -105,6 +107,9 @@ void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr,
 
 /* conn.c */
 void conn_notify(void *cls, struct MHD_Connection *mhd, void **ptr, enum MHD_ConnectionNotificationCode code);
+/* Under the lock: into and out of the server's list and count. The descriptor stays open. */
+struct conn *conn_new(struct http_server *s, int fd);
+void conn_free(struct conn *c);
 struct conn *conn_of(struct MHD_Connection *mhd);
 /* Sets when the watch thread cuts the connection off; 0: never. */
 void conn_deadline(struct conn *c, unsigned ms);
@@ -119,9 +124,23 @@ char *problem_text(const struct err *err, const struct json_faults *faults);
 /* Hands the answer to the library. */
 enum MHD_Result reply_send(struct http_req *req);
 
+/* gate.c: all on the watch thread and under the lock */
+void gate_accept(struct http_server *s, int64_t now);
+void gate_event(struct conn *c, uint32_t events); /* may free c */
+void gate_listen(struct http_server *s, bool on);
+
 /* watch.c */
-MUST_USE int watch_start(struct http_server *s, struct err *err);
-void watch_stop(struct http_server *s);
+/* Serials begin at 1, so that no connection has these as its token. */
+#define WATCH_WAKE     0
+#define WATCH_LISTENER 1
+static inline uint64_t conn_token(const struct conn *c)
+{
+    return (uint64_t)c->serial << 32 | (uint32_t)c->fd;
+}
+MUST_USE int watch_open(struct http_server *s, struct err *err);
+MUST_USE int watch_start(struct http_server *s, struct err *err); /* after the daemon */
+void watch_stop(struct http_server *s);                           /* joins; nobody comes in any more */
+void watch_close(struct http_server *s);                          /* after the daemon */
 void watch_wake_at(struct http_server *s, int64_t when);
 /* Both under server->lock. */
 void watch_add(struct conn *c);

@@ -91,10 +91,10 @@ static void defaults(struct http_config *c)
 
 static struct MHD_Daemon *start_daemon(struct http_server *s)
 {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC;
+    unsigned flags =
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET;
     unsigned limit = s->config.max_connections + LIMIT_HTTP_RESERVE;
     struct MHD_OptionItem options[] = {
-        {MHD_OPTION_LISTEN_SOCKET, s->config.listen_fd, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, limit, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, LIMIT_HTTP_MEMORY, NULL},
         {MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, NULL},
@@ -102,7 +102,7 @@ static struct MHD_Daemon *start_daemon(struct http_server *s)
         {MHD_OPTION_END, 0, NULL},
     };
     if (s->config.threads < 2)
-        options[4] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
+        options[3] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
 
     return MHD_start_daemon(flags, 0, NULL, NULL, intake_request, s, MHD_OPTION_ARRAY, options,
                             MHD_OPTION_URI_LOG_CALLBACK, intake_target, s, MHD_OPTION_NOTIFY_COMPLETED,
@@ -110,15 +110,46 @@ static struct MHD_Daemon *start_daemon(struct http_server *s)
                             MHD_OPTION_END);
 }
 
+/* After all threads have ended: closes what never got to the library. */
 static void server_free(struct http_server *s)
 {
-    watch_stop(s);
+    while (s->conns) {
+        int fd = s->conns->fd;
+        conn_free(s->conns);
+        close(fd);
+    }
+    watch_close(s);
     if (s->config.listen_fd >= 0)
         close(s->config.listen_fd);
     pthread_cond_destroy(&s->idle);
     pthread_mutex_destroy(&s->lock);
     free(s->by_fd);
     free(s);
+}
+
+/* A blocking listener would hold the thread that accepts. */
+static int take_listener(struct http_server *s, int fd, struct err *err)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    s->config.listen_fd = fd;
+    s->port = bound_port(fd);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return err_errno(err, errno, "listening socket");
+    return 0;
+}
+
+static int start_threads(struct http_server *s, struct err *err)
+{
+    if (watch_open(s, err) < 0)
+        return -1;
+    s->daemon = start_daemon(s);
+    if (!s->daemon)
+        return err_errno(err, errno, "start the HTTP server");
+    if (watch_start(s, err) == 0)
+        return 0;
+    MHD_stop_daemon(s->daemon);
+    return -1;
 }
 
 int http_server_start(const struct http_config *config, struct http_server **ret, struct err *err)
@@ -138,21 +169,7 @@ int http_server_start(const struct http_config *config, struct http_server **ret
     s->epoll_fd = s->event_fd = -1;
     defaults(&s->config);
     if ((config->address && listen_tcp(config->address, config->port, &fd, err) < 0) ||
-        watch_start(s, err) < 0) {
-        server_free(s);
-        return -1;
-    }
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) { /* two threads accept from it */
-        err_errno(err, errno, "listening socket");
-        server_free(s);
-        return -1;
-    }
-    s->config.listen_fd = steal_fd(&fd);
-    s->port = bound_port(s->config.listen_fd);
-    s->daemon = start_daemon(s);
-    if (!s->daemon) {
-        err_errno(err, errno, "start the HTTP server");
+        take_listener(s, steal_fd(&fd), err) < 0 || start_threads(s, err) < 0) {
         server_free(s);
         return -1;
     }
@@ -172,10 +189,11 @@ unsigned http_server_connections(struct http_server *s)
 
 void http_server_quiesce(struct http_server *s)
 {
-    if (atomic_exchange(&s->quiesced, true))
-        return;
-    MHD_quiesce_daemon(s->daemon); /* gives the listening socket back */
-    close(steal_fd(&s->config.listen_fd));
+    pthread_mutex_lock(&s->lock);
+    s->quiesced = true;
+    if (s->config.listen_fd >= 0)
+        close(steal_fd(&s->config.listen_fd)); /* leaves the watch thread's set by itself */
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* Under the lock. Waits until no request is under way; false at the deadline. */
@@ -214,6 +232,7 @@ void http_server_stop(struct http_server *s, int drain_ms)
             shutdown(c->fd, SHUT_RDWR);
     }
     pthread_mutex_unlock(&s->lock);
+    watch_stop(s); /* hands over no more */
     /* Takes up what is resumed but not yet answered, closes what is left, joins the threads. */
     MHD_stop_daemon(s->daemon);
     server_free(s);

@@ -12,11 +12,6 @@
 /* Deadlines farther away than this need no wake-up: the thread looks at least that often. */
 #define SCAN_MS 500
 
-static uint64_t conn_token(const struct conn *c)
-{
-    return (uint64_t)c->serial << 32 | (uint32_t)c->fd;
-}
-
 /* NULL when the connection has been closed since the event was queued. */
 static struct conn *conn_by_token(struct http_server *s, uint64_t token)
 {
@@ -47,7 +42,10 @@ void watch_wake_at(struct http_server *s, int64_t when)
 {
     uint64_t one = 1;
 
-    if (when < s->next_scan && when < clock_mono_ms() + SCAN_MS && write(s->event_fd, &one, sizeof one) < 0)
+    if (when >= s->next_scan || when >= clock_mono_ms() + SCAN_MS)
+        return;
+    s->rescan = true;
+    if (write(s->event_fd, &one, sizeof one) < 0)
         return; /* the counter is full: it is readable anyway */
 }
 
@@ -82,44 +80,64 @@ static void departure(struct conn *c, uint32_t events, int64_t now)
     probe(c, now);
 }
 
-/* Returns when to look next. */
+/* What is due for one connection; returns when it wants to be looked at next. May free c. */
+static int64_t scan_conn(struct conn *c, int64_t now)
+{
+    int64_t deadline = c->deadline, next = HTTP_NEVER;
+
+    if (deadline <= now && c->gated) {
+        int fd = c->fd;
+        conn_free(c);
+        close(fd);
+        return HTTP_NEVER;
+    }
+    if (deadline <= now) {
+        shutdown(c->fd, SHUT_RDWR); /* the library sees the end of the stream and cleans up */
+        atomic_compare_exchange_strong(&c->deadline, &deadline, HTTP_NEVER);
+    } else {
+        next = deadline;
+    }
+    if (!c->parked)
+        return next;
+    if (c->parked->deadline <= now)
+        ticket_wake(c->parked, HTTP_DEADLINE);
+    else if (c->parked->deadline < next)
+        next = c->parked->deadline;
+    if (c->probe_at <= now)
+        probe(c, now);
+    return next;
+}
+
 static int64_t scan(struct http_server *s, int64_t now)
 {
     int64_t next = now + SCAN_MS;
+    struct conn *following;
 
-    for (struct conn *c = s->conns; c; c = c->next) {
-        int64_t deadline = c->deadline;
-        if (deadline <= now) {
-            shutdown(c->fd, SHUT_RDWR); /* the library sees the end of the stream and cleans up */
-            atomic_compare_exchange_strong(&c->deadline, &deadline, HTTP_NEVER);
-        } else if (deadline < next) {
-            next = deadline;
-        }
-        if (!c->parked)
-            continue;
-        if (c->parked->deadline <= now)
-            ticket_wake(c->parked, HTTP_DEADLINE);
-        else if (c->parked->deadline < next)
-            next = c->parked->deadline;
-        if (c->probe_at <= now)
-            probe(c, now);
+    if (s->accept_again <= now)
+        gate_listen(s, true);
+    for (struct conn *c = s->conns; c; c = following) {
+        following = c->next;
+        int64_t want = scan_conn(c, now);
+        next = want < next ? want : next;
     }
     return next;
 }
 
-static void handle_events(struct http_server *s, const struct epoll_event *events, int n, int64_t now)
+static void handle_event(struct http_server *s, const struct epoll_event *e, int64_t now)
 {
     uint64_t count;
 
-    for (int i = 0; i < n; i++) {
-        if (events[i].data.u64 == 0) {
-            if (read(s->event_fd, &count, sizeof count) < 0)
-                continue; /* drained already */
-        } else {
-            struct conn *c = conn_by_token(s, events[i].data.u64);
-            if (c)
-                departure(c, events[i].events, now);
-        }
+    if (e->data.u64 == WATCH_WAKE) {
+        if (read(s->event_fd, &count, sizeof count) < 0)
+            return; /* drained already */
+    } else if (e->data.u64 == WATCH_LISTENER) {
+        gate_accept(s, now);
+    } else {
+        struct conn *c = conn_by_token(s, e->data.u64);
+        if (c && c->gated)
+            gate_event(c, e->events);
+        else if (c)
+            departure(c, e->events, now);
     }
 }
 
@@ -131,24 +149,37 @@ static void *watch_main(void *arg)
     while (!s->watch_ends) {
         int n = epoll_wait(s->epoll_fd, events, ARRAY_LEN(events), clock_left_ms(s->next_scan));
         int64_t now = clock_mono_ms();
-        s->next_scan = HTTP_NEVER; /* whoever sets a near deadline from here on wakes us again */
         pthread_mutex_lock(&s->lock);
-        handle_events(s, events, n, now);
-        int64_t next = scan(s, now);
+        for (int i = 0; i < n; i++)
+            handle_event(s, &events[i], now);
+        if (now >= s->next_scan || s->rescan) {
+            s->rescan = false;
+            s->next_scan = HTTP_NEVER; /* whoever sets a near deadline from here on wakes us again */
+            s->next_scan = scan(s, now);
+        }
         pthread_mutex_unlock(&s->lock);
-        s->next_scan = next;
     }
     return NULL;
 }
 
-int watch_start(struct http_server *s, struct err *err)
+int watch_open(struct http_server *s, struct err *err)
 {
-    struct epoll_event e = {.events = EPOLLIN, .data.u64 = 0}; /* serials begin at 1: 0 is no connection */
+    struct epoll_event wake = {.events = EPOLLIN, .data.u64 = WATCH_WAKE};
 
+    s->accept_again = HTTP_NEVER;
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->epoll_fd < 0 || s->event_fd < 0 || epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->event_fd, &e) < 0)
+    if (s->epoll_fd < 0 || s->event_fd < 0 || epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->event_fd, &wake) < 0)
         return err_errno(err, errno, "watch connections");
+    return 0;
+}
+
+int watch_start(struct http_server *s, struct err *err)
+{
+    struct epoll_event listener = {.events = EPOLLIN, .data.u64 = WATCH_LISTENER};
+
+    if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->config.listen_fd, &listener) < 0)
+        return err_errno(err, errno, "watch the listening socket");
     int rc = pthread_create(&s->watch, NULL, watch_main, s);
     if (rc != 0)
         return err_errno(err, rc, "start the watch thread");
@@ -164,6 +195,10 @@ void watch_stop(struct http_server *s)
     if (s->watch_runs && write(s->event_fd, &one, sizeof one) >= 0)
         pthread_join(s->watch, NULL);
     s->watch_runs = false;
+}
+
+void watch_close(struct http_server *s)
+{
     if (s->epoll_fd >= 0)
         close(s->epoll_fd);
     if (s->event_fd >= 0)

@@ -47,6 +47,7 @@ Test(wire, answers)
     static const struct wire_case cases[] = {
         {"GET /hello HTTP/1.1\r\n" HOST "\r\n", 200, "X-Request-Id: req_"},
         {"GET /hello HTTP/1.1\r\n" HOST "X-Request-Id: abc-1\r\n\r\n", 200, "X-Request-Id: abc-1\r\n"},
+        {"\r\n\r\nGET /hello HTTP/1.1\r\n" HOST "\r\n", 200, "hello"},
         {"GET http://a/hello HTTP/1.1\r\n" HOST "\r\n", 200, "hello"},
         {"GET /hello HTTP/1.0\r\n\r\n", 200, "hello"},
         {"HEAD /hello HTTP/1.1\r\n" HOST "\r\n", 200, "Content-Length: 5"},
@@ -171,6 +172,20 @@ Test(wire, smuggling)
         {"GET /hello HTTP/1.1\nHost: a\r\n\r\n", 400, NULL},
         {"GET /hello HTTP/1.1\r\nHost: a\r\n\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n", 400, NULL},
         {"GET /hello HTTP/1.1\r\nHost: a\n\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\r\n\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\n\n", 400, NULL},
+        {"GET /hello\r\n\r\n", 400, NULL},
+        {"GET  /hello HTTP/1.1\r\n" HOST "\r\n", 400, NULL},
+        {"GET /hello HTTP/2.0\r\n" HOST "\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1 \r\n" HOST "\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\n" HOST "no colon\r\n\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\n" HOST ": empty\r\n\r\n", 400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: -2\r\n\r\n{}", 400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 2,2\r\n\r\n{}", 400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 0x2\r\n\r\n{}", 400, NULL},
+        {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 99999999999999999999\r\n\r\n{}", 400, NULL},
+        {"GET /hello HTTP/1.1\r\nHost: a\r\nX: y", 400, "middle"},
+        {"\r\nrubbish\r\n\r\n", 400, NULL},
         {"GET /hello HTTP/1.0\n\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n", 400, NULL},
         {"POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 2\r\n\n{}", 400, NULL},
         {"GET /hello HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n", 400, NULL},
@@ -207,10 +222,9 @@ Test(wire, large_heads)
         memset(head + at, 'x', sizes[i]);
         memcpy(head + at + sizes[i], "\r\n\r\n", 4);
         peer_send_bytes(fd, head, at + sizes[i] + 4);
-        const char *answer = peer_read(fd, NULL);
-        cr_expect(peer_status(answer) == 431 || answer[0] == '\0', "%zu: %s", sizes[i], answer);
-        if (sizes[i] < 20 * 1024)
-            cr_expect(strstr(answer, "problem+json"), "%s", answer);
+        const char *answer = peer_read(fd, "head_too_large");
+        cr_expect_eq(peer_status(answer), 431, "%zu: %s", sizes[i], answer);
+        cr_expect(strstr(answer, "problem+json"), "%s", answer);
         close(fd);
     }
     int fd = peer_connect(&f);
@@ -247,4 +261,34 @@ Test(wire, pipelined_requests_are_answered_in_order)
     const char *one = strstr(answer, "\"one\""), *two = strstr(answer, "\"two\"");
     cr_assert(one && two && one < two, "%s", answer);
     close(fd);
+}
+
+/* The gate sees only the first request of a connection, the guard all of them. */
+Test(wire, smuggling_in_a_later_request)
+{
+    static const char *const requests[] = {
+        "POST /echo HTTP/1.1\r\n" HOST JSON
+        "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        "POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
+        "POST /echo HTTP/1.1\r\n" HOST JSON "Transfer-Encoding: gzip\r\n\r\n{}",
+        "GET /hello HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET /hello HTTP/1.1\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: a\n\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: a\r\nX y: a\r\n\r\n",
+        "GET /hel lo HTTP/1.1\r\n" HOST "\r\n",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+        int fd = peer_connect(&f);
+        peer_send(fd, "GET /hello HTTP/1.1\r\n" HOST "\r\n");
+        cr_assert_eq(peer_status(peer_read(fd, "\r\n\r\nhello")), 200);
+        peer_send(fd, requests[i]);
+        shutdown(fd, SHUT_WR);
+        const char *answer = peer_read(fd, NULL);
+        cr_expect_eq(peer_status(answer), 400, "%s\n→ %s", requests[i], answer);
+        cr_expect(strstr(answer, "problem+json"), "%s\n→ %s", requests[i], answer);
+        cr_expect_null(strstr(answer + 1, "HTTP/1.1 2"), "%s", answer);
+        close(fd);
+    }
 }

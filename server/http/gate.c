@@ -1,0 +1,158 @@
+/* Where clients come in. The watch thread accepts, waits until the whole head is there (without taking it out
+ * of the socket), and hands the connection to the library only when the head is sound: so a refusal is a
+ * problem document and not the library's HTML, a client that dawdles costs one descriptor, and a full service
+ * says 503 instead of leaving clients in the backlog. Later requests of a connection go to the library
+ * directly; guard.c sees them. */
+#include "http/internal.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "http/rawhead.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#define GATE_EVENTS     (EPOLLIN | EPOLLRDHUP | EPOLLET)
+#define ACCEPT_AT_ONCE  64
+#define ACCEPT_PAUSE_MS 100 /* when the process is out of descriptors or memory */
+
+/* A connection that the library does not know (yet) is ours to close. */
+static void gate_close(struct conn *c)
+{
+    int fd = c->fd;
+
+    conn_free(c);
+    close(fd);
+}
+
+static void gate_refuse(struct conn *c, enum err_code code, const char *why)
+{
+    struct err err;
+
+    err_set(&err, code, "%s", why);
+    conn_refuse(c, &err);
+}
+
+/* Reads and drops what comes, so that the answer is not lost to a reset, until the client is done. */
+static void drop_input(struct conn *c)
+{
+    char bin[16384];
+    ssize_t n;
+
+    for (int i = 0; i < 16; i++) { /* a flood gets no more of this thread at once */
+        n = recv(c->fd, bin, sizeof bin, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+            gate_close(c);
+            return;
+        }
+        if (n < 0)
+            return;
+    }
+    struct epoll_event again = {.events = GATE_EVENTS, .data.u64 = conn_token(c)};
+    epoll_ctl(c->server->epoll_fd, EPOLL_CTL_MOD, c->fd, &again); /* fires again; the deadline is near */
+}
+
+/* To the library, which owns the descriptor from now on and may be done with it before this returns. */
+static void hand_over(struct conn *c)
+{
+    struct http_server *s = c->server;
+    struct sockaddr_storage sa = {0};
+    socklen_t len = sizeof sa;
+    int fd = c->fd;
+
+    if (getpeername(fd, (struct sockaddr *)&sa, &len) < 0) {
+        gate_close(c);
+        return;
+    }
+    watch_remove(c);
+    c->gated = false;
+    c->deadline = HTTP_NEVER; /* set again when the library takes it up */
+    /* The lock is held: the library only queues the connection, its own threads call back. */
+    if (MHD_add_connection(s->daemon, fd, (struct sockaddr *)&sa, len) == MHD_NO)
+        conn_free(c); /* it has closed the descriptor; no callback has run */
+}
+
+void gate_event(struct conn *c, uint32_t events)
+{
+    char head[LIMIT_HTTP_HEAD + 1];
+    struct err err;
+
+    if (events & (EPOLLERR | EPOLLHUP)) {
+        gate_close(c);
+        return;
+    }
+    if (c->refused) {
+        drop_input(c);
+        return;
+    }
+    ssize_t n = recv(c->fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        gate_close(c);
+        return;
+    }
+    size_t len = rawhead_length(head, (size_t)n);
+    if (len > 0 && rawhead_check(head, len, &err) < 0) {
+        conn_refuse(c, &err);
+        drop_input(c);
+    } else if (len > 0) {
+        hand_over(c);
+    } else if ((size_t)n == sizeof head) {
+        gate_refuse(c, ERR_HEAD_TOO_LARGE, "the request head is larger than 16384 bytes");
+        drop_input(c);
+    } else if (events & EPOLLRDHUP) {
+        gate_refuse(c, ERR_BAD_REQUEST, "the request ends in the middle of its head");
+        drop_input(c);
+    }
+}
+
+static void admit(struct http_server *s, int fd)
+{
+    struct conn *c = conn_new(s, fd);
+    struct epoll_event e = {.events = GATE_EVENTS};
+
+    if (!c) {
+        close(fd);
+        return;
+    }
+    e.data.u64 = conn_token(c);
+    if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0) {
+        gate_close(c);
+        return;
+    }
+    c->watched = true;
+    conn_deadline(c, s->config.head_ms);
+    if (s->connections > s->config.max_connections) {
+        gate_refuse(c, ERR_OVERLOADED, "too many clients are connected");
+        if (s->connections > s->config.max_connections + LIMIT_HTTP_RESERVE)
+            gate_close(c); /* a flood: no time to linger */
+    }
+}
+
+void gate_accept(struct http_server *s, int64_t now)
+{
+    for (int i = 0; i < ACCEPT_AT_ONCE && s->config.listen_fd >= 0; i++) {
+        int fd = accept4(s->config.listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            admit(s, fd);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            gate_listen(s, false); /* else the thread would spin */
+            s->accept_again = now + ACCEPT_PAUSE_MS;
+            return;
+        } else if (errno == EAGAIN) {
+            return;
+        }
+    }
+}
+
+void gate_listen(struct http_server *s, bool on)
+{
+    struct epoll_event e = {.events = on ? EPOLLIN : 0, .data.u64 = WATCH_LISTENER};
+
+    s->accept_again = HTTP_NEVER;
+    if (s->config.listen_fd >= 0 && epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->config.listen_fd, &e) < 0)
+        s->accept_again = clock_mono_ms() + ACCEPT_PAUSE_MS;
+}
