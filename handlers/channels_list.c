@@ -1,4 +1,5 @@
 #include "base/limits.h"
+#include "base/utf8.h"
 #include "handlers/access.h"
 #include "handlers/resources.h"
 #include "handlers/views.h"
@@ -56,6 +57,8 @@ static int cursor_read(const char *cursor, char *out, size_t size, struct err *e
         out[i / 2] = (char)byte;
     }
     out[len / 2] = '\0';
+    if (!utf8_valid(out, len / 2))
+        return err_set(err, ERR_BAD_REQUEST, "the cursor is not one that a list gave");
     return 0;
 }
 
