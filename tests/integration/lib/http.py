@@ -25,7 +25,7 @@ class Answer:
         self.headers = {name.lower(): value for name, value in headers}
         self.body = body
         self.json = None
-        if "json" in self.headers.get("content-type", ""):
+        if body and "json" in self.headers.get("content-type", ""):  # none after HEAD
             self.json = json.loads(body)
 
     @property
