@@ -83,7 +83,8 @@ static void write_batch(struct db *db, struct request *batch)
     struct err err = {0};
     int lost = commit_batch(db->writer, batch, &err);
 
-    if (lost == SQLITE_FULL && reserve_release(&db->reserve))
+    /* A full disk is an I/O error to SQLite where its shared memory has to grow. */
+    if ((lost == SQLITE_FULL || lost == SQLITE_IOERR) && reserve_release(&db->reserve))
         lost = commit_batch(db->writer, batch, &err);
     db->healthy = lost == 0;
     if (!lost)
@@ -130,9 +131,10 @@ static int open_writer(struct db *db, struct err *err)
     if (fd < 0)
         return err_set(err, ERR_DATABASE, "%s cannot be opened", db->path);
     close(fd);
+    /* Migrating comes first, since the journal mode is kept in the file, which may be somebody else's. */
     if (store_open(db->path, SQLITE_OPEN_READWRITE, &db->writer, err) < 0 ||
-        store_exec(db->writer, "PRAGMA journal_mode = WAL", err) < 0 ||
-        store_exec(db->writer, "PRAGMA synchronous = FULL", err) < 0 || store_migrate(db->writer, err) < 0 ||
+        store_migrate(db->writer, err) < 0 || store_exec(db->writer, "PRAGMA journal_mode = WAL", err) < 0 ||
+        store_exec(db->writer, "PRAGMA synchronous = FULL", err) < 0 ||
         reserve_init(&db->reserve, db->path, err) < 0)
         return -1;
     reserve_take(&db->reserve);

@@ -111,6 +111,8 @@ static int from_row(sqlite3_stmt *stmt, struct api_key **ret, struct err *err)
     if (column_text(stmt, 1, &k->name, err) < 0 || column_json(stmt, 4, &k->globs, err) < 0)
         return -1;
     k->scopes = (unsigned)sqlite3_column_int64(stmt, 3);
+    if (!k->name || api_key_check(k->name, k->scopes, k->globs, err) < 0)
+        return err_set(err, ERR_DATABASE, "a stored key is damaged");
     k->created_ms = sqlite3_column_int64(stmt, 5);
     k->revoked_ms = sqlite3_column_int64(stmt, 6);
     *ret = STEAL(k);

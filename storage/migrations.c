@@ -65,7 +65,7 @@ static int read_version(struct store *st, int64_t *version, struct err *err)
         return -1;
     if (application != APPLICATION_ID && (application != 0 || tables != 0))
         return err_set(err, ERR_DATABASE, "the file is not a state database of cloister");
-    if (*version > (int64_t)ARRAY_LEN(steps))
+    if (*version < 0 || *version > (int64_t)ARRAY_LEN(steps))
         return err_set(err, ERR_DATABASE, "the state is of version %" PRId64 ", this build knows up to %zu",
                        *version, ARRAY_LEN(steps));
     return 0;

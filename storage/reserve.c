@@ -17,25 +17,34 @@ int reserve_init(struct reserve *r, const char *database_path, struct err *err)
     return 0;
 }
 
+/* The disk of the reserve, by the folder that it lies in. */
+static bool has_room(const struct reserve *r)
+{
+    const char *slash = strrchr(r->path, '/');
+    CLEANUP(free_str)
+    char *folder = slash ? strndup(r->path, (size_t)(slash - r->path) + 1) : strdup(".");
+
+    return folder && fs_has_room(folder);
+}
+
 void reserve_take(struct reserve *r)
 {
-    char folder[4096];
     struct stat st;
 
     if (r->held)
         return;
-    snprintf(folder, sizeof folder, "%s", r->path);
-    *strrchr(folder, '/') = '\0';
-    if (!fs_has_room(folder))
+    /* What an earlier run has put aside counts, however full the disk is now. */
+    if (lstat(r->path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= RESERVE_BYTES) {
+        r->held = true;
+        return;
+    }
+    if (!has_room(r))
         return;
     CLEANUP(close_fd)
     int fd = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return;
-    if (fstat(fd, &st) == 0 && st.st_size >= RESERVE_BYTES)
-        r->held = true;
-    else
-        r->held = posix_fallocate(fd, 0, RESERVE_BYTES) == 0;
+    r->held = posix_fallocate(fd, 0, RESERVE_BYTES) == 0;
     if (!r->held)
         unlink(r->path);
 }

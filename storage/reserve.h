@@ -13,8 +13,8 @@ struct reserve {
     bool held;
 };
 MUST_USE int reserve_init(struct reserve *r, const char *database_path, struct err *err);
-/* Takes the space if it is not held and the disk is above its floor; failing is no error: it is tried again.
- */
+/* Takes the space if it is not held: what lies there already, or new space when the disk is above its floor;
+ * failing is no error: it is tried again. */
 void reserve_take(struct reserve *r);
 /* True when there was something to give up. */
 bool reserve_release(struct reserve *r);
