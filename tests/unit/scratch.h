@@ -15,8 +15,10 @@
 /* A fresh folder with a canonical path; every call gives another. The caller frees. */
 static inline char *scratch_dir(void)
 {
-    char path[] = "/tmp/clo-t-XXXXXX";
-    cr_assert(mkdtemp(path) != NULL, "mkdtemp");
+    const char *base = getenv("TMPDIR");
+    char path[256];
+    snprintf(path, sizeof path, "%s/clo-t-XXXXXX", base && base[0] == '/' ? base : "/tmp");
+    cr_assert(mkdtemp(path) != NULL, "mkdtemp %s", path);
     char *real = realpath(path, NULL);
     cr_assert(real != NULL, "realpath");
     return real;
