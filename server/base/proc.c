@@ -1,6 +1,7 @@
 #include "base/proc.h"
 
 #include "base/clock.h"
+#include "base/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -191,6 +192,9 @@ int proc_seal_self(struct err *err)
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
         setrlimit(RLIMIT_CORE, &none) < 0 || sigaction(SIGPIPE, &ignore, NULL) < 0)
         return err_errno(err, errno, "seal the process");
+    /* clearenv only forgets the strings: they would stay readable in /proc/PID/environ. */
+    for (char **variable = environ; variable && *variable; variable++)
+        secret_wipe(*variable, strlen(*variable));
     clearenv();
     return 0;
 }
