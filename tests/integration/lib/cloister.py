@@ -59,9 +59,9 @@ def merge(base, change):
 class Server:
     """One installation. Not started by the constructor, so that a test may prepare its folders first."""
 
-    def __init__(self, start=True, environment=None, **config):
+    def __init__(self, start=True, environment=None, engine=None, **config):
         self.account = pwd.getpwnam(ACCOUNT)
-        self.engine = Engine()
+        self.engine = engine or Engine()
         # Sockets live in it, and their paths are short; others may pass through but not look.
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="clo-", dir="/tmp"))
         self.root.chmod(0o711)
