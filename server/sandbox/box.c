@@ -14,6 +14,7 @@
 #define POLL_MS         10
 #define REMOVE_AGAIN_MS 250 /* a create whose outcome is unknown may land this much later */
 #define DEATH_MS        1000
+#define SIGNAL_MS       1000
 
 const char *box_container_id(const struct box *box)
 {
@@ -89,7 +90,7 @@ int box_make(struct sandbox *s, const char *image_id, const char *slot, const ch
         return err_wrap(err, "create %s", box->name);
     if (attach_open(s->engine, box->id, BOX_CALL_MS, &box->attach, err) < 0)
         return err_wrap(err, "create %s", box->name);
-    box->create_ms = clock_mono_ms() - before;
+    box->made_ms = clock_mono_ms() - before;
     if (body_ret)
         *body_ret = json_steal(&body);
     return 0;
@@ -177,7 +178,7 @@ int box_start(struct box *box, struct err *err)
     if (engine_call(box->sandbox->engine, "POST", path, NULL, BOX_START_MS, NULL, NULL, err) < 0 ||
         hold_process(box, err) < 0)
         return err_wrap(err, "start %s", box->name);
-    box->create_ms += clock_mono_ms() - before;
+    box->made_ms += clock_mono_ms() - before;
     return 0;
 }
 
@@ -196,7 +197,7 @@ void box_signal(struct box *box, int sig)
     if (box->pidfd < 0 || proc_signal(box->pidfd, sig, &ignored) == 0)
         return;
     snprintf(path, sizeof path, "/containers/%s/kill?signal=%d", box->id, sig);
-    if (engine_call(box->sandbox->engine, "POST", path, NULL, BOX_CALL_MS, NULL, NULL, &ignored) < 0)
+    if (engine_call(box->sandbox->engine, "POST", path, NULL, SIGNAL_MS, NULL, NULL, &ignored) < 0)
         return; /* box_remove proves death in any case */
 }
 

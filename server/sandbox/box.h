@@ -34,7 +34,7 @@ struct box {
     int pidfd;            /* -1: not started, or exited before it could be taken */
     bool create_unknown;  /* the engine may still be creating it */
     bool removed;         /* proven */
-    int64_t create_ms;    /* what box_create and box_start took */
+    int64_t made_ms;      /* what box_create and box_start took */
     struct cgroup cgroup;
     int64_t cpu_before_us; /* what the runtime itself used; -1: not known */
 };

@@ -117,15 +117,16 @@ static int64_t number(const struct cgroup_dir *dir, const char *file, const char
     return -1;
 }
 
+/* The counts first: an ending hangs on them, and the files may go at any moment. */
 void cgroup_read(const struct cgroup *c, struct cgroup_usage *ret)
 {
+    ret->pids_hits = number(&c->pids, "pids.events", "max");
+    ret->oom_kills = number(&c->memory, c->memory.v2 ? "memory.events" : "memory.oom_control", "oom_kill");
+    ret->memory_peak = number(&c->memory, c->memory.v2 ? "memory.peak" : "memory.max_usage_in_bytes", NULL);
     if (c->cpu.v2) {
         ret->cpu_us = number(&c->cpu, "cpu.stat", "usage_usec");
     } else {
         int64_t ns = number(&c->cpu, "cpuacct.usage", NULL);
         ret->cpu_us = ns < 0 ? -1 : ns / 1000;
     }
-    ret->memory_peak = number(&c->memory, c->memory.v2 ? "memory.peak" : "memory.max_usage_in_bytes", NULL);
-    ret->oom_kills = number(&c->memory, c->memory.v2 ? "memory.events" : "memory.oom_control", "oom_kill");
-    ret->pids_hits = number(&c->pids, "pids.events", "max");
 }

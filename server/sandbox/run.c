@@ -273,7 +273,7 @@ int box_run(struct box *box, const char *input, size_t input_len, const struct b
                                .exit_code = -1,
                                .cpu_us = -1,
                                .memory_peak = -1,
-                               .start_ms = box->create_ms};
+                               .start_ms = box->made_ms};
     if (box->attach < 0)
         return err_set(err, ERR_SYSTEM, "%s is not attached", box->name);
     r.chunk = malloc(CHUNK);

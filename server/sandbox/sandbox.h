@@ -83,8 +83,10 @@ struct box_run_limits {
     size_t max_stdout;        /* bytes, at most LIMIT_STDOUT */
 };
 
-/* What the cgroup tells (pids_hits, oom_kills, cpu_us, memory_peak) is not known of a process that exited
- * before box_start had returned. Owned by the caller; box_result_free after box_run, whatever it returned. */
+/* Owned by the caller; box_result_free after box_run, whatever it returned. What the cgroup tells (pids_hits,
+ * oom_kills, cpu_us, memory_peak) is lost with it some milliseconds after the process has exited: it may be
+ * unknown of a worker that exits on the spot, and is always unknown of one that had exited before box_start
+ * returned. */
 struct box_result {
     enum box_end end;
     struct buf out;      /* the reply, or what stdout held; any bytes */

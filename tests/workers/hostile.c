@@ -133,7 +133,7 @@ static void fork_bomb(void)
             pause_ms(1);
 }
 
-static void fail_at_the_pid_limit(void)
+static void fork_to_the_limit(void)
 {
     char text[64];
 
@@ -144,9 +144,25 @@ static void fail_at_the_pid_limit(void)
             for_ever();
         if (pid < 0) {
             fprintf(stderr, "fork: %s\n", strerror(errno));
-            exit(1);
+            return;
         }
     }
+}
+
+/* Tells that it failed, and stays: the cgroup can be read for as long as it likes. */
+static void fail_at_the_pid_limit(void)
+{
+    static const char failed[] = "{\"ok\":false,\"text\":\"no more processes\"}\n";
+
+    fork_to_the_limit();
+    put(1, failed, sizeof failed - 1);
+    for_ever();
+}
+
+static void exit_at_the_pid_limit(void)
+{
+    fork_to_the_limit();
+    exit(1);
 }
 
 /* The turn is read first: what becomes of a process that exits before it was taken hold of is not counted. */
@@ -319,6 +335,7 @@ static const struct {
     {"stderr-flood", flood_stderr},
     {"forkbomb", fork_bomb},
     {"pid-limit", fail_at_the_pid_limit},
+    {"pid-limit-exit", exit_at_the_pid_limit},
     {"eat-memory", eat_memory},
     {"child-oom", eat_memory_in_a_child},
     {"exit-now", exit_now},
