@@ -13,10 +13,12 @@
 
 static char **sh(const char *script)
 {
-    static char text[256];
+    static char text[256], own[16];
     static char *argv[] = {"/bin/sh", "-c", text, NULL};
 
-    snprintf(text, sizeof text, "%s", script);
+    /* The time of each sleep ends in our pid, so that another run of this test is not taken for ours. */
+    snprintf(own, sizeof own, "4711.%d", (int)getpid());
+    snprintf(text, sizeof text, "T=%s; %s", own, script);
     return argv;
 }
 
@@ -43,9 +45,13 @@ static unsigned count_running(const char *word)
     return found;
 }
 
-static void assert_gone(const char *word)
+/* No sleep of a script of ours is left. */
+static void assert_gone(void)
 {
+    char word[32];
     int64_t deadline = clock_mono_ms() + 5000;
+
+    snprintf(word, sizeof word, "4711.%d", (int)getpid());
 
     while (count_running(word) > 0 && clock_mono_ms() < deadline)
         clock_sleep_ms(10);
@@ -86,10 +92,10 @@ Test(proc_run, output_is_bounded)
     struct buf out = BUF_INIT(1000);
     struct err err = {0};
 
-    cr_assert_eq(proc_run(sh("while :; do echo 0123456789 unit-bounded; done"), 10000, &out, &err), -1);
+    cr_assert_eq(proc_run(sh("while :; do echo 0123456789; done"), 10000, &out, &err), -1);
     cr_assert_eq(err.code, ERR_TOO_LARGE, "%s", err.text);
     cr_assert_leq(out.len, 1000);
-    assert_gone("unit-bounded");
+    assert_gone();
     buf_free(&out);
 }
 
@@ -99,10 +105,10 @@ Test(proc_run, the_deadline_kills_the_session)
     struct err err = {0};
     int64_t before = clock_mono_ms();
 
-    cr_assert_eq(proc_run(sh("sleep 4711.1 & sleep 4711.1"), 300, &out, &err), -1);
+    cr_assert_eq(proc_run(sh("sleep $T & sleep $T"), 300, &out, &err), -1);
     cr_assert_eq(err.code, ERR_TIMEOUT, "%s", err.text);
     cr_assert_lt(clock_mono_ms() - before, 5000);
-    assert_gone("sleep 4711.1");
+    assert_gone();
     buf_free(&out);
 }
 
@@ -111,9 +117,9 @@ Test(proc_run, the_deadline_kills_what_a_program_that_ended_left_behind)
     struct buf out = BUF_INIT(1000);
     struct err err = {0};
 
-    cr_assert_eq(proc_run(sh("sleep 4711.2 & exit 0"), 300, &out, &err), -1);
+    cr_assert_eq(proc_run(sh("sleep $T & exit 0"), 300, &out, &err), -1);
     cr_assert_eq(err.code, ERR_TIMEOUT, "%s", err.text);
-    assert_gone("sleep 4711.2");
+    assert_gone();
     buf_free(&out);
 }
 
@@ -123,10 +129,10 @@ Test(proc_run, the_deadline_holds_for_a_program_that_closed_its_output)
     struct err err = {0};
     int64_t before = clock_mono_ms();
 
-    cr_assert_eq(proc_run(sh("exec >&- 2>&-; sleep 4711.5"), 300, &out, &err), -1);
+    cr_assert_eq(proc_run(sh("exec >&- 2>&-; sleep $T"), 300, &out, &err), -1);
     cr_assert_eq(err.code, ERR_TIMEOUT, "%s", err.text);
     cr_assert_lt(clock_mono_ms() - before, 5000);
-    assert_gone("sleep 4711.5");
+    assert_gone();
     buf_free(&out);
 }
 
@@ -137,12 +143,12 @@ Test(proc_run, cancel_ends_it_at_once)
     int fd = eventfd(1, EFD_CLOEXEC);
     int64_t before = clock_mono_ms();
 
-    cr_assert_eq(proc_run_cancel(sh("sleep 4711.3"), 60000, fd, &out, &err), -1);
+    cr_assert_eq(proc_run_cancel(sh("sleep $T"), 60000, fd, &out, &err), -1);
     cr_assert_eq(err.code, ERR_CANCELED, "%s", err.text);
-    cr_assert_eq(proc_run_cancel(sh("exec >&-; sleep 4711.3"), 60000, fd, &out, &err), -1);
+    cr_assert_eq(proc_run_cancel(sh("exec >&-; sleep $T"), 60000, fd, &out, &err), -1);
     cr_assert_eq(err.code, ERR_CANCELED, "%s", err.text);
     cr_assert_lt(clock_mono_ms() - before, 5000);
-    assert_gone("sleep 4711.3");
+    assert_gone();
     close(fd);
     buf_free(&out);
 }
@@ -157,7 +163,7 @@ Test(proc_run, leaves_no_child_and_no_descriptor)
     for (int i = 0; i < 20; i++) {
         cr_assert_eq(proc_run(sh("echo x"), 10000, &out, &err), 0, "%s", err.text);
         (void)!proc_run(sh("exit 1"), 10000, &out, &err);
-        (void)!proc_run(sh("sleep 4711.4"), 1, &out, &err);
+        (void)!proc_run(sh("sleep $T"), 1, &out, &err);
     }
     int fd_after = dup(0);
     cr_assert_eq(fd_after, fd_before);
