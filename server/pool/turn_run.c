@@ -219,12 +219,30 @@ static void commit_end(struct pool *pool, const char *turn_id, struct turn_end *
     bus_publish(pool->deps.bus, turn_id);
 }
 
+/* The end of stderr as text; where its beginning is lost it begins with a whole character, and says so.
+ * (mission.md 1) */
+static char *stderr_text(const struct box_result *b)
+{
+    static const char mark[] = "[cut] ";
+    char *kept = b->err.data;
+    size_t skip = sizeof mark - 1;
+
+    if (b->err.len == 0)
+        return NULL;
+    if (b->err_total <= b->err.len || b->err.len < 2 * sizeof mark)
+        return utf8_sanitize(kept, b->err.len);
+    while (((unsigned char)kept[skip] & 0xC0) == 0x80 && skip < sizeof mark + 2)
+        skip++;
+    memcpy(kept + skip - (sizeof mark - 1), mark, sizeof mark - 1);
+    return utf8_sanitize(kept + skip - (sizeof mark - 1), b->err.len - (skip - (sizeof mark - 1)));
+}
+
 static void finish(struct run *r)
 {
     CLEANUP(json_free)
     json_t *metrics = metrics_of(r);
     CLEANUP(free_str)
-    char *text = r->result.err.len ? utf8_sanitize(r->result.err.data, r->result.err.len) : NULL;
+    char *text = stderr_text(&r->result);
     struct turn_end end = {.id = r->turn->id,
                            .ending = r->ending,
                            .reply = r->reply,
