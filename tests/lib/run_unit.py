@@ -27,7 +27,6 @@ def environment(scratch, sanitizer):
         reports.chmod(0o1777)
         env["ASAN_OPTIONS"] = f"{OPTIONS}:log_path={reports}/asan"
         env["UBSAN_OPTIONS"] = f"print_stacktrace=1:log_path={reports}/ubsan"
-        env["LSAN_OPTIONS"] = f"suppressions={ROOT}/tests/lib/lsan.supp:print_suppressions=0"
     return env
 
 
@@ -48,6 +47,12 @@ def read_report(path):
     if plan != len(tests):
         return tests, f"reported {len(tests)} of its {plan} tests"
     return tests, None if tests else "ran no test"
+
+
+def is_of_criterion(report):
+    """Is this only a leak of Criterion's own runner, which no test had a part in? Each stack of a test shows the program."""
+    frames = [line for line in report.splitlines() if re.match(r"\s*#\d+ ", line) and "__interceptor_" not in line]
+    return "LeakSanitizer" in report and frames and all("libcriterion.so" in line for line in frames)
 
 
 def show(text, lines=40):
@@ -80,7 +85,8 @@ def run_program(program, scratch, options):
     passed = sum(status == "passed" for _, status, _ in tests)
     skipped = sum(status == "skipped" for _, status, _ in tests)
     bad = [test for test in tests if test[1] == "failed"]
-    reports = sorted((scratch / "reports").glob("*")) if (scratch / "reports").exists() else []
+    reports = [path for path in sorted(scratch.glob("reports/*"))
+               if not is_of_criterion(path.read_text(errors="replace"))]
     failed = len(bad) + (problem is not None) + len(reports)
 
     verdict = "ok" if not failed else "FAILED"

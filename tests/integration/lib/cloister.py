@@ -7,7 +7,8 @@
         assert answer.status == 200 and answer.json["status"] == "succeeded"
 
 Leaving the block stops the server with SIGTERM and checks that it ended with 0, left no container and no turn's folder, and
-printed no report of a sanitizer. The environment says what runs: CLOISTER_BINARY, DOCKER_HOST, CLOISTER_SANITIZED.
+printed no report of a sanitizer. The environment says what runs: CLOISTER_BINARY, CLOISTER_TEST_IMAGE, DOCKER_HOST and
+CLOISTER_SANITIZED.
 """
 import atexit
 import hashlib
@@ -79,7 +80,7 @@ class Server:
             "run_root": str(self.root / "run"),
             "workspace_root": str(self.root / "workspaces"),
             "engine_socket": self.engine.socket,
-            "image": "cloister-worker:test",
+            "image": os.environ.get("CLOISTER_TEST_IMAGE", "cloister-worker:test"),
             "model": {"url": "embedded:script", "allow_script": True},
         }, config)
         self.config_file = self.root / "cloister.yaml"
@@ -140,7 +141,10 @@ class Server:
                                             env=self.full_environment(), cwd="/")
         self.port = poll(lambda: self.listening(offset), START_S, "the server listens")
         if ready:
-            poll(self.ready, START_S, "the server is ready")
+            try:
+                poll(self.ready, START_S, "the server is ready")
+            except AssertionError as error:
+                raise AssertionError(f"{error}: {self.call('GET', '/readyz')}\n{self.log()[-4000:]}") from None
         return self
 
     def listening(self, offset):
