@@ -4,6 +4,7 @@
 #include "handlers/commit.h"
 #include "handlers/prefer.h"
 #include "handlers/resources.h"
+#include "handlers/turn_input.h"
 #include "handlers/turn_wait.h"
 #include "http/response.h"
 #include "schemas/protocol.h"
@@ -134,8 +135,8 @@ static int check_line(const struct creation *c, struct err *err)
     return worker_turn_line(&turn, &line, err);
 }
 
-/* All that is wrong with the body, at once. */
-static int check_body(const json_t *body, struct json_faults *faults, struct err *err)
+/* All that is wrong with the body, at once. What passes has its messages and tools rebuilt. */
+static int check_body(json_t *body, struct json_faults *faults, struct err *err)
 {
     const char *channel = json_str(body, "channel");
     struct err key;
@@ -144,6 +145,8 @@ static int check_body(const json_t *body, struct json_faults *faults, struct err
     if (sound && channel && channel_key_check(channel, &key) < 0)
         json_fault(faults, "/channel", "%s",
                    key.text); /* its limit is in bytes, the schema counts characters */
+    if (turn_input(body, faults, err) < 0)
+        return -1;
     if (faults->total > 0)
         return err_set(err, ERR_INVALID, "the body breaks %zu rules, see errors", faults->total);
     return 0;

@@ -5,25 +5,37 @@
 
 #include <string.h>
 
+/* Copies a member of the request under the worker's name for it; absent stays absent. */
+static int pass(json_t *line, const char *name, const json_t *request, const char *member)
+{
+    json_t *value = json_object_get(request, member);
+
+    return value ? json_object_set(line, name, value) : 0;
+}
+
 int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err)
 {
     CLEANUP(json_free)
-    json_t *line =
-        json_pack("{s:i, s:s, s:O, s:O, s:s, s:s, s:s, s:[], s:[], s:[], s:b, s:s, s:I}", "version",
-                  PROTOCOL_VERSION, "id", turn->id, "text", json_object_get(turn->request, "text"), "speaker",
-                  json_object_get(turn->request, "speaker"), "model", turn->model, "prompt", turn->prompt,
-                  "time_zone", turn->time_zone, "tools", "mcp", "caller_tools", "reset", (int)turn->reset,
-                  "workspace", PROTOCOL_WORKSPACE, "deadline_ms", (json_int_t)turn->deadline_ms);
+    json_t *line = json_pack(
+        "{s:i, s:s, s:O, s:s, s:s, s:s, s:[], s:[], s:[], s:b, s:s, s:I}", "version", PROTOCOL_VERSION, "id",
+        turn->id, "speaker", json_object_get(turn->request, "speaker"), "model", turn->model, "prompt",
+        turn->prompt, "time_zone", turn->time_zone, "tools", "mcp", "caller_tools", "reset", (int)turn->reset,
+        "workspace", PROTOCOL_WORKSPACE, "deadline_ms", (json_int_t)turn->deadline_ms);
     char *text = NULL;
+    size_t most = LIMIT_TURN_LINE;
 
-    if (!line)
+    if (!line || pass(line, "text", turn->request, "text") < 0 ||
+        pass(line, "messages", turn->request, "messages") < 0 ||
+        pass(line, "caller_tools", turn->request, "tools") < 0)
         return err_no_memory(err);
+    if (json_object_get(line,
+                        "messages")) /* all of it goes to the model in one body, with what the worker adds */
+        most -= LIMIT_WORKER_ADDS;
     if (json_text(line, &text, err) < 0)
         return -1;
-    if (strlen(text) >= LIMIT_TURN_LINE) {
+    if (strlen(text) >= most) {
         free(text);
-        return err_set(err, ERR_INVALID, "the turn is longer than the %d bytes that a worker takes",
-                       LIMIT_TURN_LINE);
+        return err_set(err, ERR_INVALID, "the turn is longer than the %zu bytes that a worker takes", most);
     }
     *ret = text;
     return 0;

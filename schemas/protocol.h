@@ -10,12 +10,13 @@
 
 struct worker_turn {
     const char *id;
-    const json_t *request; /* as accepted: speaker, text, … */
+    const json_t *request; /* as accepted: speaker, text or messages, tools */
     const char *model, *prompt, *time_zone;
     bool reset;
     int64_t deadline_ms; /* from now */
 };
-/* One line of JSON without its newline; caller frees. ERR_INVALID when it is longer than LIMIT_TURN_LINE. */
+/* One line of JSON without its newline; caller frees. ERR_INVALID when it is too long:
+ * LIMIT_TURN_LINE, with messages LIMIT_WORKER_ADDS less. */
 MUST_USE int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err);
 
 struct worker_reply {

@@ -4,7 +4,9 @@
  * propertyNames minProperties maxProperties items minItems maxItems uniqueItems enum const minLength
  * maxLength (code points) pattern (POSIX ERE) minimum maximum exclusiveMinimum oneOf anyOf allOf not $ref
  * ("#/$defs/x" or "file.json#/$defs/x") format ("no-control"); and as notes: title description default
- * examples $schema $id $defs, x-… Thread-safe: schemas are loaded once and only read afterwards. */
+ * examples $schema $id $defs, x-… x-rule is the sentence for a failed oneOf or anyOf; below x-checked-by
+ * nothing is checked: the header that it names has the same rules with better sentences. Thread-safe: schemas
+ * are loaded once and only read afterwards. */
 #pragma once
 
 #include "base/json.h"

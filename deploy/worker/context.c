@@ -117,6 +117,22 @@ static int add_message(json_t *messages, const char *role, const char *content, 
     return 0;
 }
 
+/* The caller's messages take all places: its own system message, which the service has made sure of, follows
+ * the operator's prompt in one. */
+static int fold(const struct context *c, json_t *messages, struct buf *system, struct err *err)
+{
+    const char *own = json_str(json_array_get(c->current, 0), "content");
+
+    if (buf_adds(system, "\n\n", err) < 0 || buf_adds(system, own ? own : "", err) < 0)
+        return -1;
+    if (json_array_clear(messages) < 0 || add_message(messages, "system", system->data, err) < 0)
+        return -1;
+    for (size_t i = 1; i < json_array_size(c->current); i++)
+        if (json_array_append(messages, json_array_get(c->current, i)) < 0)
+            return err_no_memory(err);
+    return 0;
+}
+
 static int collect(const struct context *c, json_t *messages, struct err *err)
 {
     CLEANUP(buf_free)
@@ -126,6 +142,8 @@ static int collect(const struct context *c, json_t *messages, struct err *err)
 
     if (system_text(c, &system, err) < 0 || add_message(messages, "system", system.data, err) < 0)
         return -1;
+    if (json_array_size(c->current) == LIMIT_MESSAGES)
+        return fold(c, messages, &system, err);
     json_array_foreach(c->history, i, part)
     {
         if (add_message(messages, "user", json_str(part, "user"), err) < 0 ||
@@ -155,6 +173,9 @@ static bool leave_out(struct context *c)
 
 int context_request(struct context *c, char **ret, struct err *err)
 {
+    /* Nothing of a caller's messages is dropped; what the broker takes is the bound. */
+    const size_t most = c->turn->messages ? LIMIT_BROKER_BODY : LIMIT_MESSAGES_BYTES;
+
     do {
         CLEANUP(json_free)
         json_t *messages = json_array();
@@ -172,11 +193,11 @@ int context_request(struct context *c, char **ret, struct err *err)
             return err_no_memory(err);
         if (json_text(request, &text, err) < 0)
             return -1;
-        if (strlen(text) < LIMIT_MESSAGES_BYTES && json_array_size(messages) <= LIMIT_MESSAGES) {
+        if (strlen(text) < most && json_array_size(messages) <= LIMIT_MESSAGES) {
             *ret = STEAL(text);
             return 0;
         }
     } while (leave_out(c));
     return err_set(err, ERR_TOO_LARGE, "the request does not fit into %d KiB and %d messages",
-                   LIMIT_MESSAGES_BYTES / 1024, LIMIT_MESSAGES);
+                   (int)(most / 1024), LIMIT_MESSAGES);
 }

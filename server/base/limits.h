@@ -15,6 +15,7 @@
 #define LIMIT_SMALL_BODY       (16 * 1024)
 #define LIMIT_JSON_DEPTH       64
 #define LIMIT_TURN_LINE        (256 * 1024)
+#define LIMIT_WORKER_ADDS      (24 * 1024) /* room for prompt frame, memory previews and tools beside messages */
 #define LIMIT_STDOUT           (2 * 1024 * 1024)
 #define LIMIT_REPLY_TEXT_CHARS 100000
 #define LIMIT_STDERR_RING      (128 * 1024)
@@ -24,6 +25,7 @@
 #define LIMIT_MESSAGES   128
 #define LIMIT_TOOLS      128
 #define LIMIT_TOOL_CALLS 8
+#define LIMIT_OWN_TOOLS  3 /* places of LIMIT_TOOLS that the worker's memory tools take */
 
 /* Broker (mission.md 6). */
 #define LIMIT_BROKER_BODY        (256 * 1024)

@@ -59,8 +59,9 @@ Test(schema, all_faults_come_at_once_with_pointers)
 
 Test(schema, missing_members_are_named)
 {
-    cr_assert_str_eq(faults_of("turn_request", "{}"),
-                     ": channel is missing\n: speaker is missing\n: text is missing\n");
+    cr_assert_str_eq(
+        faults_of("turn_request", "{}"),
+        ": channel is missing\n: speaker is missing\n: must have exactly one of text and messages\n");
 }
 
 Test(schema, origin_needs_all_five)

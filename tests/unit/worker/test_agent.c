@@ -255,7 +255,7 @@ Test(agent, the_newest_group_is_never_left_out_the_turn_fails_instead)
     struct err err;
     cr_assert_eq(buf_addf(&turn, &err,
                           "{\"text\":null,\"messages\":[{\"role\":\"user\",\"content\":\"%0*d\"}],",
-                          LIMIT_MESSAGES_BYTES - 4000, 0),
+                          LIMIT_BROKER_BODY - 4000, 0),
                  0);
     cr_assert_eq(buf_adds(&turn, ONE_TOOL + 1, &err), 0);
     char *big = calloc(1, LIMIT_WORKER_ANSWER + 1);
@@ -271,11 +271,11 @@ Test(agent, the_newest_group_is_never_left_out_the_turn_fails_instead)
 Test(agent, given_messages_that_do_not_fit_are_refused_not_cut)
 {
     struct rig r;
-    char *big = malloc(200001);
+    char *big = malloc(261301);
     struct buf turn = BUF_INIT(300000);
     struct err err;
-    memset(big, 'x', 200000);
-    big[200000] = '\0';
+    memset(big, 'x', 261300);
+    big[261300] = '\0';
     cr_assert_eq(
         buf_addf(&turn, &err, "{\"text\":null,\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}", big),
         0);

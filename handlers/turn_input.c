@@ -1,0 +1,74 @@
+#include "handlers/turn_input.h"
+
+#include "base/limits.h"
+#include "schemas/model_input.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The worker's own tools have these names. (mission.md section 1) */
+static bool is_taken(const char *name)
+{
+    return strncmp(name, "host_", 5) == 0 || strncmp(name, "mcp_", 4) == 0 ||
+           strncmp(name, "memory_", 7) == 0 || strcmp(name, "fetch_url") == 0;
+}
+
+static void check_tools(const json_t *tools, struct json_faults *faults)
+{
+    size_t i;
+    json_t *tool;
+
+    if (json_array_size(tools) > LIMIT_TOOLS - LIMIT_OWN_TOOLS)
+        json_fault(faults, "/tools", "must have at most %d elements: the memory tools take %d of %d places",
+                   LIMIT_TOOLS - LIMIT_OWN_TOOLS, LIMIT_OWN_TOOLS, LIMIT_TOOLS);
+    json_array_foreach(tools, i, tool)
+    {
+        char pointer[64];
+        const char *name = json_str(json_object_get(tool, "function"), "name");
+        snprintf(pointer, sizeof pointer, "/tools/%zu/function/name", i);
+        if (name && is_taken(name))
+            json_fault(faults, pointer,
+                       "begins with host_, mcp_ or memory_, or is fetch_url: these are taken");
+    }
+}
+
+static int check_messages(const json_t *messages, struct json_faults *faults, struct err *err)
+{
+    const char *role = json_str(json_array_get(messages, 0), "role");
+    CLEANUP(free_str)
+    char *text = NULL;
+
+    /* One place is the operator's prompt, unless the caller's own system message can follow it in one. */
+    if (json_array_size(messages) == LIMIT_MESSAGES && (!role || strcmp(role, "system") != 0))
+        json_fault(faults, "/messages", "must have at most %d elements when the first is not of role system",
+                   LIMIT_MESSAGES - 1);
+    if (json_text(messages, &text, err) < 0)
+        return -1;
+    if (strlen(text) > LIMIT_MESSAGES_BYTES)
+        json_fault(faults, "/messages", "must have at most %d bytes as JSON, has %zu", LIMIT_MESSAGES_BYTES,
+                   strlen(text));
+    return 0;
+}
+
+int turn_input(json_t *body, struct json_faults *faults, struct err *err)
+{
+    json_t *messages = json_object_get(body, "messages"), *tools = json_object_get(body, "tools");
+    json_t *rebuilt = NULL;
+
+    if (messages && model_messages(messages, "/messages", &rebuilt, faults) == 0) {
+        if (json_array_size(rebuilt) == 0)
+            json_fault(faults, "/messages", "must not be empty");
+        int rc = check_messages(rebuilt, faults, err);
+        if (json_object_set_new(body, "messages", rebuilt) < 0)
+            return err_no_memory(err);
+        if (rc < 0)
+            return -1;
+    }
+    if (tools && model_tools(tools, "/tools", &rebuilt, faults) == 0) {
+        check_tools(rebuilt, faults);
+        if (json_object_set_new(body, "tools", rebuilt) < 0)
+            return err_no_memory(err);
+    }
+    return 0;
+}
