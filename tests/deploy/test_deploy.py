@@ -30,6 +30,8 @@ def run(*command, env=None, timeout=500):
 class Life(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        if "DOCKER_HOST" not in os.environ:
+            raise RuntimeError("set DOCKER_HOST, or deploy/up starts an engine on the standard socket; tests/run does")
         cls.dir = pathlib.Path(tempfile.mkdtemp(prefix="clo-up-", dir="/tmp"))
         cls.dir.chmod(0o755)
         cls.port = free_port()
@@ -156,10 +158,10 @@ class Life(unittest.TestCase):
 
     def test_12_stale_pid_is_no_server(self):
         with subprocess.Popen(["sleep", "600"]) as other:
-            (self.dir / "run/server.pid").write_text(f"pid={other.pid}\nstart=1\n")
+            for name in ("server.pid", "engine.pid"):
+                (self.dir / "run" / name).write_text(f"pid={other.pid}\nstart=1\n")
             self.up()
             self.assertNotEqual(self.pid(), other.pid)
-            (self.dir / "run/engine.pid").write_text(f"pid={other.pid}\nstart=1\n")
             done = run(ROOT / "deploy/down", env=self.env)
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIsNone(other.poll(), "a process of somebody else was stopped")
