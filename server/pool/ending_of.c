@@ -13,7 +13,8 @@ static enum ending why_failed(const struct box_result *r, enum ending otherwise)
     return otherwise;
 }
 
-static enum ending judge_reply(const struct box_result *r, const struct broker_stats *stats, json_t **reply)
+static enum ending judge_reply(const struct box_result *r, const struct broker_stats *stats, bool late,
+                               json_t **reply)
 {
     struct worker_reply parsed;
     struct err err;
@@ -25,6 +26,8 @@ static enum ending judge_reply(const struct box_result *r, const struct broker_s
         return END_NONE;
     }
     json_decref(parsed.reply);
+    if (late) /* the broker gives up a call at the turn's deadline, and the worker may tell of it first */
+        return why_failed(r, END_TIMEOUT);
     if (stats->budget_spent)
         return END_BUDGET_SPENT;
     if (stats->model_refused)
@@ -33,14 +36,14 @@ static enum ending judge_reply(const struct box_result *r, const struct broker_s
 }
 
 enum ending ending_of(const struct box_result *r, const struct broker_stats *stats, enum ending asked,
-                      json_t **reply)
+                      bool late, json_t **reply)
 {
     switch (r->end) {
     case BOX_REPLY:
-        return judge_reply(r, stats, reply);
+        return judge_reply(r, stats, late, reply);
     case BOX_EXITED:
         if (r->exit_code == 0 && r->out.len > 0)
-            return judge_reply(r, stats, reply);
+            return judge_reply(r, stats, late, reply);
         if (r->signal > 0)
             return why_failed(r, END_SIGNAL);
         return why_failed(r, r->exit_code == 0 ? END_INVALID_REPLY : END_EXIT_CODE);

@@ -65,10 +65,10 @@ void slot_dispose(struct pool *pool, struct slot *slot, const char *channel);
 /* Tries those in the graveyard again; what is proven dead frees its channel. */
 void graveyard_tend(struct pool *pool);
 
-/* ending_of.c: what a box's result and the broker's account of the turn say about its end. Pure. On END_NONE
- * *reply is the caller's. */
+/* ending_of.c: what a box's result and the broker's account of the turn say about its end. Pure. `late`: the
+ * result came at the deadline or after it. On END_NONE *reply is the caller's. */
 enum ending ending_of(const struct box_result *result, const struct broker_stats *stats, enum ending asked,
-                      json_t **reply);
+                      bool late, json_t **reply);
 
 /* watch.c */
 void *watch_main(void *arg);

@@ -23,6 +23,7 @@ struct run {
     int64_t reset_seen;
     int64_t started; /* monotonic */
     struct box_result result;
+    bool late; /* the result came at the deadline or after it */
     struct broker_stats stats;
     enum ending ending;
     json_t *reply;
@@ -163,6 +164,7 @@ static enum ending execute(struct run *r)
         return ending_of_failure(r, "container", &err);
     if (box_run(r->slot->box, line, strlen(line), &limits, &r->result, &err) < 0)
         return ending_of_failure(r, "run", &err);
+    r->late = clock_left_ms(deadline) == 0;
     return END_NONE;
 }
 
@@ -318,7 +320,7 @@ void turn_run(struct pool *pool, const struct queue_item *item)
         }
         enum ending asked = active_remove(pool, &r.active);
         if (r.ending == END_NONE)
-            r.ending = ending_of(&r.result, &r.stats, asked, &r.reply);
+            r.ending = ending_of(&r.result, &r.stats, asked, r.late, &r.reply);
         finish(&r);
     } else {
         active_remove(pool, &r.active);
