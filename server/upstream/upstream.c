@@ -179,6 +179,8 @@ static int set_options(CURL *easy, const struct upstream_request *req, struct cu
     SET(CURLOPT_POST, 1L);
     SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)req->body_len);
     SET(CURLOPT_POSTFIELDS, req->body);
+    SET(CURLOPT_MAXFILESIZE_LARGE,
+        (curl_off_t)call->answer->max); /* one that announces more is not waited for */
     SET(CURLOPT_WRITEFUNCTION, on_body);
     SET(CURLOPT_WRITEDATA, call);
     SET(CURLOPT_HEADERFUNCTION, on_head);
