@@ -75,7 +75,7 @@ class Upstream:
         if not isinstance(answer, tuple):
             answer = (200, {}, answer)
         status, headers, body = answer
-        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        body = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
         handler.send_response(status)
         for name, value in {"Content-Type": "application/json", "Content-Length": len(body), **headers}.items():
             handler.send_header(name, str(value))
