@@ -143,8 +143,11 @@ static int open_rooms(struct app *app, struct err *err)
 
     if ((app->lock = state_lock(app->roots->state_file, err)) < 0)
         return -1;
-    if (db_open(app->roots->state_file, DB_WRITE, &app->db, err) < 0 ||
-        db_write(app->db, first_job, app, err) < 0)
+    if (db_open(app->roots->state_file, DB_WRITE, &app->db, err) < 0)
+        return -1;
+    if (db_integrity(app->db, err) < 0) /* invalid saved state fails closed (mission.md section 3) */
+        return err_wrap(err, "state %s", app->roots->state_file);
+    if (db_write(app->db, first_job, app, err) < 0)
         return -1;
     id_hex(app->boot, 16);
     if (bus_new(&app->bus, err) < 0 || queue_new(&limits, &app->queue, err) < 0 ||
@@ -264,7 +267,8 @@ static void close_doors(struct app *app)
     pthread_t hurry;
     bool watched = app->pool && pthread_create(&hurry, NULL, hurry_main, app) == 0;
 
-    log_line(LOG_INFO, NULL, "stopping: %d ms for running turns", app->config->drain_ms);
+    if (app->api)
+        log_line(LOG_INFO, NULL, "stopping: %d ms for running turns", app->config->drain_ms);
     if (app->queue)
         queue_close(app->queue);
     if (app->pool)

@@ -11,24 +11,19 @@
 
 struct loading {
     json_t *tree, *lines, *env; /* env: pointer → variable that set it */
-    struct json_faults *faults;
 };
 
-/* Adds where the value came from in front of every fault. */
-static void locate(const struct loading *l)
+void config_locate(const struct config *c, struct json_faults *faults, size_t first)
 {
-    json_t *fault;
-    size_t i;
-
-    json_array_foreach(l->faults->list, i, fault)
-    {
+    for (size_t i = first; i < json_array_size(faults->list); i++) {
+        json_t *fault = json_array_get(faults->list, i);
         const char *pointer = json_str(fault, "pointer"), *detail = json_str(fault, "detail");
         char where[128] = "", at[4096];
         snprintf(at, sizeof at, "%s", pointer);
-        const char *variable = json_str(l->env, at);
+        const char *variable = json_str(c->env, at);
         json_t *line = NULL;
         /* what is missing has the line of what it is missing from */
-        while (!(line = json_object_get(l->lines, at)) && at[0])
+        while (!(line = json_object_get(c->lines, at)) && at[0])
             *strrchr(at, '/') = '\0';
         if (variable)
             snprintf(where, sizeof where, "%s: ", variable);
@@ -235,7 +230,7 @@ static int read_tree(const char *path, struct loading *l, struct err *err)
 
 int config_load(const char *path, struct config **ret, struct json_faults *faults, struct err *err)
 {
-    struct loading l = {.faults = faults};
+    struct loading l = {0};
     CLEANUP(config_free_p)
     struct config *c = calloc(1, sizeof *c);
 
@@ -243,14 +238,14 @@ int config_load(const char *path, struct config **ret, struct json_faults *fault
         return err_no_memory(err);
     int rc = read_tree(path, &l, err);
     c->tree = l.tree;
+    c->lines = l.lines;
+    c->env = l.env;
     if (rc == 0 && schema_check("config", c->tree, "", faults) == 0)
         rc = bind_all(c, faults, err);
     if (rc == 0 && faults->total > 0) {
-        locate(&l);
+        config_locate(c, faults, 0);
         rc = err_set(err, ERR_CONFIG, "%s: %zu faults", path ? path : "environment", faults->total);
     }
-    json_decref(l.lines);
-    json_decref(l.env);
     if (rc < 0)
         return -1;
     *ret = STEAL(c);
@@ -267,5 +262,7 @@ void config_free(struct config *c)
     secret_free(&c->model.credential_env);
     free(c->host);
     json_decref(c->tree);
+    json_decref(c->lines);
+    json_decref(c->env);
     free(c);
 }

@@ -35,6 +35,7 @@ struct config {
     } model;
     json_t *initial_channels; /* array of strings */
     char *host;               /* storage of listen_host */
+    json_t *lines, *env;      /* pointer → line of the file, variable that set it: for config_locate */
 };
 
 /* Reads the file (path NULL: defaults and environment only), puts the environment's overrides over it, checks
@@ -43,4 +44,6 @@ struct config {
  * thread, before any other: it reads the environment. */
 MUST_USE int config_load(const char *path, struct config **ret, struct json_faults *faults, struct err *err);
 void config_free(struct config *c); /* accepts NULL */
+/* Puts "line N: ", or the variable's name, in front of the details of the faults from number `first` on. */
+void config_locate(const struct config *c, struct json_faults *faults, size_t first);
 DEFINE_CLEANUP(struct config *, config_free)

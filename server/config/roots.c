@@ -82,13 +82,14 @@ static void check_apart(const struct roots *r, struct json_faults *faults)
 int roots_check(const struct config *c, uid_t uid, struct roots *ret, struct json_faults *faults,
                 struct err *err)
 {
-    size_t before = faults->total;
+    size_t before = faults->total, first = json_array_size(faults->list);
 
     check_dir("/run_root", "run_root", c->run_root, uid, &ret->run, faults);
     check_dir("/workspace_root", "workspace_root", c->workspace_root, uid, &ret->workspaces, faults);
     if (check_state(c, uid, ret, faults, err) < 0)
         return -1;
     check_apart(ret, faults);
+    config_locate(c, faults, first);
     if (faults->total > before)
         return err_set(err, ERR_CONFIG, "%zu faults in the roots", faults->total - before);
     return 0;
