@@ -112,7 +112,7 @@ static int mapping(struct reader *r, json_t *object)
             return 0;
         }
         const char *name = key.type == YAML_SCALAR_EVENT ? (const char *)key.data.scalar.value : NULL;
-        if (!name || strlen(name) != key.data.scalar.length || key.data.scalar.anchor)
+        if (!name || strlen(name) != key.data.scalar.length || key.data.scalar.anchor || key.data.scalar.tag)
             rc = fail(r, key.start_mark.line, "a key must be a plain word");
         else if (json_object_get(object, name))
             rc = fail(r, key.start_mark.line, "this key stands here already");
@@ -157,8 +157,9 @@ static int node(struct reader *r, yaml_event_t *event, json_t **ret)
     case YAML_SEQUENCE_START_EVENT:
     case YAML_MAPPING_START_EVENT: {
         bool is_map = event->type == YAML_MAPPING_START_EVENT;
-        if (is_map ? event->data.mapping_start.anchor != NULL : event->data.sequence_start.anchor != NULL) {
-            rc = fail(r, event->start_mark.line, "anchors are not allowed");
+        if (is_map ? event->data.mapping_start.anchor || event->data.mapping_start.tag
+                   : event->data.sequence_start.anchor || event->data.sequence_start.tag) {
+            rc = fail(r, event->start_mark.line, "anchors and tags are not allowed");
             break;
         }
         value = is_map ? json_object() : json_array();
