@@ -11,6 +11,7 @@ lint_checks() {
     check "python compiles" "$PYTHON" -m compileall -q tests -x node_modules
     check "sizes" "$PYTHON" tests/lint/sizes.py
     check "arrows between rooms" "$PYTHON" tests/lint/arrows.py
+    check "docs/configuration.md" "$PYTHON" tests/lint/configuration.py
     check "headers and scripts" "$PYTHON" tests/lint/headers.py
     check "packages are named once" packages_named_once
     check "symbols are defined once" symbols_defined_once
