@@ -75,11 +75,13 @@ void conn_notify(void *cls, struct MHD_Connection *mhd, void **ptr, enum MHD_Con
 
     pthread_mutex_lock(&s->lock);
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        struct conn *c = s->by_fd[fd];
+        struct conn *c = (size_t)fd < s->by_fd_size ? s->by_fd[fd] : NULL;
         *ptr = c;
-        conn_deadline(c, s->config.head_ms);
-    } else if (*ptr)
+        if (c) /* else one of kick.c */
+            conn_deadline(c, s->config.head_ms);
+    } else if (*ptr) {
         conn_free(STEAL(*ptr));
+    }
     pthread_mutex_unlock(&s->lock);
 }
 

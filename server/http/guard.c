@@ -1,6 +1,7 @@
 #include "http/guard.h"
 
 #include "base/limits.h"
+#include "http/rawhead.h"
 
 #include <string.h>
 #include <strings.h>
@@ -23,16 +24,6 @@ struct walk {
     struct err *err;
     bool failed;
 };
-
-static bool is_token(const char *s, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)s[i];
-        if (c <= 0x20 || c >= 0x7F || strchr("()<>@,;:\\\"/[]?={}", c))
-            return false;
-    }
-    return len > 0;
-}
 
 static int fail(struct walk *w, const char *why)
 {
@@ -78,7 +69,7 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
     struct walk *w = cls;
 
     (void)kind;
-    if (!value || !is_token(name, name_len)) {
+    if (!value || !rawhead_token(name, name_len)) {
         fail(w, "a header's name is not a token");
         return MHD_NO;
     }

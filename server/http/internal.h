@@ -129,6 +129,11 @@ void gate_accept(struct http_server *s, int64_t now);
 void gate_event(struct conn *c, uint32_t events); /* may free c */
 void gate_listen(struct http_server *s, bool on);
 
+/* kick.c */
+#define KICK_CLIENTS 128 /* with fewer active ones no thread can stall */
+#define KICK_MS      50
+void kick_threads(struct http_server *s); /* watch thread */
+
 /* watch.c */
 /* Serials begin at 1, so that no connection has these as its token. */
 #define WATCH_WAKE     0

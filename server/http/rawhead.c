@@ -2,7 +2,6 @@
 
 #include "base/limits.h"
 
-#include <stdbool.h>
 #include <string.h>
 #include <strings.h>
 
@@ -32,7 +31,7 @@ size_t rawhead_length(const char *data, size_t len)
     return 0;
 }
 
-static bool is_token(const char *s, size_t len)
+bool rawhead_token(const char *s, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)s[i];
@@ -47,7 +46,7 @@ static int check_request_line(const char *line, size_t len, struct err *err)
     const char *target = memchr(line, ' ', len), *end = line + len;
     const char *version = target ? memchr(target + 1, ' ', (size_t)(end - target - 1)) : NULL;
 
-    if (!version || !is_token(line, (size_t)(target - line)) || version == target + 1)
+    if (!version || !rawhead_token(line, (size_t)(target - line)) || version == target + 1)
         return err_set(err, ERR_BAD_REQUEST, "the request line is not METHOD target HTTP/1.1");
     size_t version_len = (size_t)(end - version - 1);
     if (version_len != 8 ||
@@ -79,7 +78,7 @@ static int check_field_line(const char *line, size_t len, struct err *err)
     static const char length[] = "content-length";
     const char *colon = memchr(line, ':', len);
 
-    if (!colon || !is_token(line, (size_t)(colon - line)))
+    if (!colon || !rawhead_token(line, (size_t)(colon - line)))
         return err_set(err, ERR_BAD_REQUEST, "a header line is not token: value");
     if ((size_t)(colon - line) == sizeof length - 1 && strncasecmp(line, length, sizeof length - 1) == 0)
         return check_length(colon + 1, len - (size_t)(colon + 1 - line), err);

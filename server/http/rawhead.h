@@ -3,6 +3,8 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
+
 /* Length of the head including its empty line, or 0 while that has not come. Empty lines before the request
  * line count to the head. A bare LF counts as a line end, so that rawhead_check sees it. */
 size_t rawhead_length(const char *data, size_t len);
@@ -11,3 +13,6 @@ size_t rawhead_length(const char *data, size_t len);
  * each ended by CR LF, without control bytes, folded lines, or a Content-Length that is no number;
  * ERR_URI_TOO_LONG. What the library parses well is left to guard.h. */
 MUST_USE int rawhead_check(const char *head, size_t len, struct err *err);
+
+/* A method or field name: one or more tchar. (RFC 9110 section 5.6.2) */
+bool rawhead_token(const char *s, size_t len);

@@ -114,9 +114,9 @@ static struct MHD_Daemon *start_daemon(struct http_server *s)
 static void server_free(struct http_server *s)
 {
     while (s->conns) {
-        int fd = s->conns->fd;
+        int fd = s->conns->gated ? s->conns->fd : -1; /* all others the library has closed */
         conn_free(s->conns);
-        close(fd);
+        close_fd(&fd);
     }
     watch_close(s);
     if (s->config.listen_fd >= 0)

@@ -112,15 +112,20 @@ static int64_t scan(struct http_server *s, int64_t now)
 {
     int64_t next = now + SCAN_MS;
     struct conn *following;
+    unsigned active = 0;
 
     if (s->accept_again <= now)
         gate_listen(s, true);
     for (struct conn *c = s->conns; c; c = following) {
         following = c->next;
+        active += !c->gated && !c->parked;
         int64_t want = scan_conn(c, now);
         next = want < next ? want : next;
     }
-    return next;
+    if (active < KICK_CLIENTS)
+        return next;
+    kick_threads(s);
+    return next < now + KICK_MS ? next : now + KICK_MS;
 }
 
 static void handle_event(struct http_server *s, const struct epoll_event *e, int64_t now)

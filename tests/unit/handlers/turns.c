@@ -145,18 +145,31 @@ Test(turns, body_over_384_kib_is_413)
     free(body);
 }
 
-Test(turns, line_over_256_kib_is_422)
+/* 32,000 characters that take six bytes each in JSON, beside an prompt_text's prompt of `prompt` such
+ * characters. */
+static int status_with_prompt(size_t prompt)
 {
-    /* 32,000 characters that take six bytes each in JSON, and metadata with the like. */
-    char *body = malloc(LIMIT_TURN_BODY), *p = body;
+    char *prompt_text = calloc(1, prompt + 1), *body = malloc(LIMIT_TURN_BODY), *p = body;
+
+    memset(prompt_text, 1, prompt);
+    r.config->model.prompt = prompt_text;
     p += sprintf(p, "{\"channel\":\"web:a\",\"speaker\":{\"id\":\"u\",\"name\":\"n\"},\"text\":\"");
     for (int i = 0; i < 32000; i++)
         p += sprintf(p, "\\u0001");
     strcpy(p, "\"}");
     struct answer a = rig_receive(post("Prefer: respond-async\r\n", body));
-    cr_assert_eq(a.status, 202, "192 kB of text fit: %d", a.status);
+    int status = a.status;
     answer_free(&a);
+    r.config->model.prompt = "";
+    free(prompt_text);
     free(body);
+    return status;
+}
+
+Test(turns, line_over_256_kib_is_422)
+{
+    cr_assert_eq(status_with_prompt(10000), 202);
+    cr_assert_eq(status_with_prompt(12000), 422);
 }
 
 Test(turns, origin_decides)

@@ -1,3 +1,4 @@
+#include "http/rawhead.h"
 #include "http/router.h"
 #include "http/trace.h"
 #include "http/uri.h"
@@ -135,4 +136,42 @@ Test(trace, request_ids)
     cr_assert_eq(strncmp(out, "req_", 4), 0);
     request_id_accept(NULL, out);
     cr_assert_eq(strncmp(out, "req_", 4), 0);
+}
+
+Test(rawhead, length)
+{
+    static const struct {
+        const char *data;
+        size_t length;
+    } cases[] = {{"", 0},         {"GET / HTTP/1.1\r\n", 0},    {"GET / HTTP/1.1\r\n\r\n", 18},
+                 {"a\n\nb", 3},   {"a\r\n\r\nbody\r\n\r\n", 5}, {"\r\n\r\na\r\n\r\n", 9},
+                 {"a\r\n\r", 0},  {"a\r\nb: c\r\n\n", 10},      {"\r\n\r\n", 0},
+                 {"a\r\n\nb", 4}, {"a\r\nb: \n c\r\n\r\n", 13}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        cr_expect_eq(rawhead_length(cases[i].data, strlen(cases[i].data)), cases[i].length, "%zu", i);
+}
+
+/* Every prefix and every single changed byte of a sound head: never a crash, and no control byte passes. */
+Test(rawhead, mutations)
+{
+    static const char sound[] = "POST /a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\nX-Y: \tz\r\n\r\n";
+    size_t len = sizeof sound - 1;
+    struct err err;
+
+    cr_assert_eq(rawhead_check(sound, len, &err), 0, "%s", err.text);
+    for (size_t cut = 0; cut < len; cut++)
+        cr_expect_eq(rawhead_length(sound, cut), 0u, "%zu", cut);
+    for (size_t at = 0; at < len; at++) {
+        for (int byte = 0; byte < 256; byte++) {
+            char *head = malloc(len); /* of its exact size, for the sanitizer */
+            memcpy(head, sound, len);
+            head[at] = (char)byte;
+            size_t whole = rawhead_length(head, len);
+            bool passes = whole > 0 && rawhead_check(head, whole, &err) == 0;
+            bool control = (byte < 0x20 && byte != '\t') || byte == 0x7F;
+            if (control && sound[at] != byte)
+                cr_expect(!passes, "byte 0x%02x at %zu passes", byte, at);
+            free(head);
+        }
+    }
 }
