@@ -63,7 +63,9 @@
 
 /* The HTTP front (http.md). Times in milliseconds. */
 #define LIMIT_HTTP_CONNECTIONS 2048        /* beyond it 503 */
-#define LIMIT_HTTP_RESERVE     128         /* connections kept for telling 503 */
+#define LIMIT_HTTP_RESERVE     128         /* beyond those, while idle ones are being closed for new ones */
+#define LIMIT_HTTP_WAITING     2048        /* clients whose head is not whole; the oldest gives way */
+#define LIMIT_HTTP_OTHER_FDS   256         /* descriptors of the process that are no clients */
 #define LIMIT_HTTP_MEMORY      (32 * 1024) /* the library's memory of one connection, touched as needed */
 #define LIMIT_HTTP_HEAD        (16 * 1024)
 #define LIMIT_HTTP_TARGET      4096
@@ -73,6 +75,7 @@
 #define LIMIT_HTTP_BODY_MS     30000
 #define LIMIT_HTTP_REPLY_MS    60000
 #define LIMIT_HTTP_IDLE_MS     75000
+#define LIMIT_HTTP_REFUSED_MS  5000  /* for the body of a request that is refused already */
 #define LIMIT_HTTP_LINGER_MS   2000  /* after an answer given before the request was read */
 #define LIMIT_HTTP_PROBE_MS    15000 /* between probes of a client that closed its sending half */
 

@@ -47,6 +47,7 @@ struct conn *conn_new(struct http_server *s, int fd)
         c->next->prev = c;
     s->conns = c;
     s->connections++;
+    s->waiting++;
     return c;
 }
 
@@ -63,6 +64,7 @@ void conn_free(struct conn *c)
     if (c->next)
         c->next->prev = c->prev;
     s->connections--;
+    s->waiting -= c->gated;
     free(c);
 }
 

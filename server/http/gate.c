@@ -54,6 +54,30 @@ static void drop_input(struct conn *c)
     epoll_ctl(c->server->epoll_fd, EPOLL_CTL_MOD, c->fd, &again); /* fires again; the deadline is near */
 }
 
+/* A client that came earlier and has nothing under way makes room. */
+static bool close_idle(struct http_server *s)
+{
+    struct conn *oldest = NULL;
+
+    for (struct conn *c = s->conns; c; c = c->next) {
+        if (c->idle)
+            oldest = c;
+    }
+    if (!oldest)
+        return false;
+    oldest->idle = false;
+    shutdown(oldest->fd, SHUT_RDWR); /* the library sees it and closes */
+    return true;
+}
+
+static bool has_place(struct http_server *s)
+{
+    unsigned served = s->connections - s->waiting;
+
+    return served < s->config.max_connections ||
+           (served < s->config.max_connections + LIMIT_HTTP_RESERVE && close_idle(s));
+}
+
 /* To the library, which owns the descriptor from now on and may be done with it before this returns. */
 static void hand_over(struct conn *c)
 {
@@ -67,6 +91,7 @@ static void hand_over(struct conn *c)
         return;
     }
     watch_remove(c);
+    s->waiting--;
     c->gated = false;
     c->deadline = HTTP_NEVER; /* set again when the library takes it up */
     /* The lock is held: the library only queues the connection, its own threads call back. */
@@ -98,8 +123,11 @@ void gate_event(struct conn *c, uint32_t events)
     if (len > 0 && rawhead_check(head, len, &err) < 0) {
         conn_refuse(c, &err);
         drop_input(c);
-    } else if (len > 0) {
+    } else if (len > 0 && has_place(c->server)) {
         hand_over(c);
+    } else if (len > 0) {
+        gate_refuse(c, ERR_OVERLOADED, "too many clients are connected");
+        drop_input(c);
     } else if ((size_t)n == sizeof head) {
         gate_refuse(c, ERR_HEAD_TOO_LARGE, "the request head is larger than 16384 bytes");
         drop_input(c);
@@ -107,6 +135,18 @@ void gate_event(struct conn *c, uint32_t events)
         gate_refuse(c, ERR_BAD_REQUEST, "the request ends in the middle of its head");
         drop_input(c);
     }
+}
+
+static void close_oldest_waiting(struct http_server *s)
+{
+    struct conn *oldest = NULL;
+
+    for (struct conn *c = s->conns; c; c = c->next) {
+        if (c->gated)
+            oldest = c;
+    }
+    if (oldest)
+        gate_close(oldest);
 }
 
 static void admit(struct http_server *s, int fd)
@@ -125,11 +165,8 @@ static void admit(struct http_server *s, int fd)
     }
     c->watched = true;
     conn_deadline(c, s->config.head_ms);
-    if (s->connections > s->config.max_connections) {
-        gate_refuse(c, ERR_OVERLOADED, "too many clients are connected");
-        if (s->connections > s->config.max_connections + LIMIT_HTTP_RESERVE)
-            gate_close(c); /* a flood: no time to linger */
-    }
+    if (s->waiting > s->max_waiting)
+        close_oldest_waiting(s);
 }
 
 void gate_accept(struct http_server *s, int64_t now)

@@ -26,7 +26,8 @@ struct http_config {
     uint16_t port;                   /* 0: the kernel chooses, see http_server_port */
     int listen_fd;            /* bound and listening Unix socket, taken over also on failure; else -1 */
     unsigned threads;         /* 1..16 */
-    unsigned max_connections; /* above it new clients get 503 at once; 0: LIMIT_HTTP_CONNECTIONS */
+    unsigned max_connections; /* above it idle ones are closed, then new clients get 503; 0:
+                                 LIMIT_HTTP_CONNECTIONS; lowered to what RLIMIT_NOFILE leaves */
     /* How long a client may take, in milliseconds; 0: the LIMIT_HTTP_* of base/limits.h. */
     unsigned head_ms, body_ms, reply_ms, idle_ms;
 };

@@ -16,6 +16,7 @@ void *intake_target(void *cls, const char *raw, struct MHD_Connection *mhd)
 
     if (!req)
         return NULL;
+    c->idle = false;
     conn_deadline(c, s->config.head_ms);
     return req;
 }
@@ -36,8 +37,10 @@ void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr, enum MH
                  req->match.route ? req->match.route->path : "(no route)", req->status,
                  code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " (not delivered)",
                  (long long)(clock_mono_ms() - req->began));
-    if (!req->conn->refused)
+    if (!req->conn->refused) {
         conn_deadline(req->conn, s->config.idle_ms);
+        req->conn->idle = true;
+    }
     bool counted = req->begun;
     req_free(req);
     if (counted && --s->requests == 0) {
@@ -137,6 +140,7 @@ static enum MHD_Result refuse_later(struct http_req *req, const struct err *err)
     if (!req->failure)
         return MHD_NO;
     *req->failure = *err;
+    conn_deadline(req->conn, LIMIT_HTTP_REFUSED_MS);
     http_body_drop(req);
     return MHD_YES;
 }

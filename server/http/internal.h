@@ -25,6 +25,7 @@ struct conn {
     int fd;
     uint32_t serial;          /* tells a connection from an earlier one with the same fd */
     _Atomic int64_t deadline; /* when the watch thread cuts it off; HTTP_NEVER: not at all */
+    atomic_bool idle;         /* between two requests */
     bool refused;             /* the answer was written straight to the socket; what comes is dropped */
     /* Under server->lock: */
     bool gated; /* not the library's yet: the watch thread's alone, refused included */
@@ -54,8 +55,9 @@ struct http_server {
     struct conn **by_fd;
     size_t by_fd_size;
     uint32_t serial;
-    bool stopping, cutting; /* nothing parks any more; brief parks are resumed as well */
-    pthread_cond_t idle;    /* no request is under way */
+    unsigned waiting, max_waiting; /* of the connections: gated ones */
+    bool stopping, cutting;        /* nothing parks any more; brief parks are resumed as well */
+    pthread_cond_t idle;           /* no request is under way */
 };
 
 struct http_header {

@@ -10,6 +10,7 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -78,6 +79,23 @@ static int init_locks(struct http_server *s, struct err *err)
     rc = pthread_cond_init(&s->idle, &attr);
     pthread_condattr_destroy(&attr);
     return rc == 0 ? 0 : err_errno(err, rc, "make a lock");
+}
+
+/* No more clients than the process has descriptors for. */
+static void fit_descriptors(struct http_server *s)
+{
+    struct rlimit limit = {0};
+    unsigned *max = &s->config.max_connections;
+
+    s->max_waiting = LIMIT_HTTP_WAITING;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
+        limit.rlim_cur > *max + LIMIT_HTTP_RESERVE + s->max_waiting + LIMIT_HTTP_OTHER_FDS)
+        return;
+    unsigned left = limit.rlim_cur > 2 * LIMIT_HTTP_OTHER_FDS
+                        ? (unsigned)limit.rlim_cur - LIMIT_HTTP_OTHER_FDS
+                        : LIMIT_HTTP_OTHER_FDS;
+    *max = *max < left / 2 ? *max : left / 2;
+    s->max_waiting = left / 4;
 }
 
 static void defaults(struct http_config *c)
@@ -168,6 +186,7 @@ int http_server_start(const struct http_config *config, struct http_server **ret
     s->config.listen_fd = -1;
     s->epoll_fd = s->event_fd = -1;
     defaults(&s->config);
+    fit_descriptors(s);
     if ((config->address && listen_tcp(config->address, config->port, &fd, err) < 0) ||
         take_listener(s, steal_fd(&fd), err) < 0 || start_threads(s, err) < 0) {
         server_free(s);

@@ -1,6 +1,7 @@
 /* Slow and too many clients. */
 #include "peer.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 TestSuite(slow, .timeout = 60);
@@ -123,10 +124,9 @@ Test(slow, more_clients_than_allowed_are_told_so)
         peer_send(fds[i], "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
     }
     cr_assert(wait_for(&f.parked, CAP));
-    for (int i = 0; i < 3; i++) { /* without sending anything, and with a request */
+    for (int i = 0; i < 3; i++) {
         fd = peer_connect(&f);
-        if (i > 0)
-            peer_send(fd, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+        peer_send(fd, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
         const char *answer = peer_read(fd, NULL);
         cr_assert_eq(peer_status(answer), 503, "%s", answer);
         cr_assert(strstr(answer, "/problems/overloaded") && strstr(answer, "Retry-After: 1\r\n"));
@@ -140,5 +140,46 @@ Test(slow, more_clients_than_allowed_are_told_so)
     while (status != 200 && clock_mono_ms() < deadline)
         status = peer_status(peer_ask(&f, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"));
     cr_assert_eq(status, 200);
+    fixture_stop(&f);
+}
+
+Test(slow, idle_clients_give_way_to_new_ones)
+{
+    struct fixture f;
+    struct http_config config = {.max_connections = CAP};
+    int fds[3 * CAP];
+
+    fixture_start(&f, &config);
+    for (int i = 0; i < 3 * CAP; i++) { /* each stays, idle, after its answer */
+        fds[i] = peer_connect(&f);
+        peer_send(fds[i], "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+        cr_assert_eq(peer_status(peer_read(fds[i], "hello")), 200, "%d", i);
+    }
+    cr_assert_str_eq(peer_read(fds[0], NULL), ""); /* the first had to go */
+    for (int i = 0; i < 3 * CAP; i++)
+        close(fds[i]);
+    fixture_stop(&f);
+}
+
+#define SILENT 3000
+
+Test(slow, silent_clients_do_not_keep_others_out)
+{
+    struct rlimit limit;
+    struct fixture f;
+    static int fds[SILENT];
+
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max < 9000 ? limit.rlim_max : 9000; /* both ends are in this process */
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    fixture_start(&f, NULL);
+    for (int i = 0; i < SILENT; i++) {
+        fds[i] = peer_connect(&f);
+        peer_send(fds[i], "GET /hello HTTP/1.1\r\nX: ");
+    }
+    cr_assert_eq(peer_status(peer_ask(&f, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n")), 200);
+    cr_assert_leq(http_server_connections(f.server), 2100u);
+    for (int i = 0; i < SILENT; i++)
+        close(fds[i]);
     fixture_stop(&f);
 }
