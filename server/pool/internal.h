@@ -27,6 +27,7 @@ struct active {
     char slot[SLOT_SIZE];
     int abort_fd;       /* eventfd */
     enum ending why;    /* END_NONE: nobody asked; under the pool's lock */
+    bool settled;       /* its ending is decided, an abort comes too late; under the pool's lock */
     int64_t disk_bytes; /* size of the workspace when the disk ran low, -1 unknown; watch thread only */
     struct active *prev, *next;
 };
@@ -79,8 +80,11 @@ void watch_update_hold(struct pool *pool); /* under the pool's lock */
 void disk_watch(struct pool *pool);
 
 /* pool.c */
-void active_add(struct pool *pool, struct active *a);
-/* Takes it off the list; returns why it was aborted, if it was. */
-enum ending active_remove(struct pool *pool, struct active *a);
+/* False while the service stops: the turn stays queued for the next start. */
+bool active_add(struct pool *pool, struct active *a);
+/* Why it was aborted, if it was; from now on nobody can. */
+enum ending active_settle(struct pool *pool, struct active *a);
+/* Takes it off the list, when its end is committed: a stop answers the waiting clients after that. */
+void active_remove(struct pool *pool, struct active *a);
 /* Aborts it; the first reason stays. Under the pool's lock. */
 void active_abort(struct active *a, enum ending why);

@@ -79,26 +79,36 @@ int pool_new(const struct pool_deps *deps, struct pool **ret, struct err *err)
     return 0;
 }
 
-void active_add(struct pool *pool, struct active *a)
+bool active_add(struct pool *pool, struct active *a)
 {
     pthread_mutex_lock(&pool->lock);
-    DL_APPEND(pool->active, a);
+    bool open = !pool->stopping;
+    if (open)
+        DL_APPEND(pool->active, a);
     pthread_mutex_unlock(&pool->lock);
+    return open;
 }
 
-enum ending active_remove(struct pool *pool, struct active *a)
+enum ending active_settle(struct pool *pool, struct active *a)
 {
     pthread_mutex_lock(&pool->lock);
-    DL_DELETE(pool->active, a);
+    a->settled = true;
     enum ending why = a->why;
-    pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->lock);
     return why;
 }
 
+void active_remove(struct pool *pool, struct active *a)
+{
+    pthread_mutex_lock(&pool->lock);
+    DL_DELETE(pool->active, a);
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->lock);
+}
+
 void active_abort(struct active *a, enum ending why)
 {
-    if (a->why != END_NONE)
+    if (a->settled || a->why != END_NONE)
         return;
     a->why = why;
     eventfd_write(a->abort_fd, 1);
@@ -111,7 +121,7 @@ bool pool_stop_channel(struct pool *pool, const char *channel)
 
     pthread_mutex_lock(&pool->lock);
     DL_FOREACH(pool->active, a)
-    if (strcmp(a->channel, channel) == 0) {
+    if (!a->settled && strcmp(a->channel, channel) == 0) {
         active_abort(a, END_CANCELED);
         found = true;
     }

@@ -300,6 +300,19 @@ static int make_run(struct run *r, struct pool *pool, const struct queue_item *i
     return 0;
 }
 
+static void run_and_commit(struct run *r)
+{
+    r->ending = execute(r);
+    if (r->slot->broker) {
+        broker_close(r->slot->broker);
+        broker_stats(r->slot->broker, &r->stats);
+    }
+    enum ending asked = active_settle(r->pool, &r->active);
+    if (r->ending == END_NONE)
+        r->ending = ending_of(&r->result, &r->stats, asked, r->late, &r->reply);
+    finish(r);
+}
+
 void turn_run(struct pool *pool, const struct queue_item *item)
 {
     struct run r;
@@ -311,18 +324,9 @@ void turn_run(struct pool *pool, const struct queue_item *item)
         if (!may_retry(pool))
             return;
     }
-    active_add(pool, &r.active);
-    if (start_turn(&r)) {
-        r.ending = execute(&r);
-        if (r.slot->broker) {
-            broker_close(r.slot->broker);
-            broker_stats(r.slot->broker, &r.stats);
-        }
-        enum ending asked = active_remove(pool, &r.active);
-        if (r.ending == END_NONE)
-            r.ending = ending_of(&r.result, &r.stats, asked, r.late, &r.reply);
-        finish(&r);
-    } else {
+    if (active_add(pool, &r.active)) {
+        if (start_turn(&r))
+            run_and_commit(&r);
         active_remove(pool, &r.active);
     }
     slot_dispose(pool, r.slot, item->channel);
