@@ -29,19 +29,17 @@ struct run {
     json_t *reply;
 };
 
-static int load_job(struct store *st, void *arg, struct err *err)
-{
-    struct run *r = arg;
-
-    return turns_get(st, r->item->turn_id, &r->turn, err);
-}
-
+/* Starts and loads the turn in one step: where the start is committed nothing may fail before the turn runs.
+ */
 static int start_job(struct store *st, void *arg, struct err *err)
 {
     struct run *r = arg;
 
-    return turns_start(st, r->item->turn_id, r->slot->id, r->pool->deps.boot, clock_wall_ms(), &r->reset,
-                       &r->reset_seen, err);
+    turn_free(STEAL(r->turn)); /* of an earlier attempt */
+    if (turns_start(st, r->item->turn_id, r->slot->id, r->pool->deps.boot, clock_wall_ms(), &r->reset,
+                    &r->reset_seen, err) < 0)
+        return -1;
+    return turns_get(st, r->item->turn_id, &r->turn, err);
 }
 
 /* The events of calls, written behind the turn's back in order of their end. */
@@ -205,9 +203,18 @@ static int end_job(struct store *st, void *arg, struct err *err)
     return turns_end(st, arg, err);
 }
 
-/* The end must reach the disk: while it cannot (disk full, I/O error) it is tried again, until the service
- * stops; then recovery ends the turn as interrupted. */
-static void commit_end(struct pool *pool, const char *turn_id, struct turn_end *end)
+/* A worker that goes on after its reply may be what keeps the disk full. */
+static void kill_worker(const char *turn_id, struct slot *slot)
+{
+    struct err err;
+
+    if (slot->box && box_remove(slot->box, &err) < 0)
+        log_line(LOG_ERROR, turn_id, "the container is not proven dead yet: %s", err.text);
+}
+
+/* The end must reach the disk: while it cannot (disk full, I/O error) it is tried again, with the container
+ * dead, until the service stops; then recovery ends the turn as interrupted. */
+static void commit_end(struct pool *pool, const char *turn_id, struct slot *slot, struct turn_end *end)
 {
     struct err err;
 
@@ -217,6 +224,7 @@ static void commit_end(struct pool *pool, const char *turn_id, struct turn_end *
             err.code == ERR_NOT_FOUND)
             break;
         log_line(LOG_ERROR, turn_id, "the end is not written yet: %s", err.text);
+        kill_worker(turn_id, slot);
     } while (may_retry(pool));
     bus_publish(pool->deps.bus, turn_id);
 }
@@ -252,7 +260,7 @@ static void finish(struct run *r)
                            .stderr_text = text,
                            .reset_seen = r->reset_seen};
 
-    commit_end(r->pool, r->turn->id, &end);
+    commit_end(r->pool, r->turn->id, r->slot, &end);
     log_line(LOG_INFO, r->turn->id, "ended: %s",
              r->ending == END_NONE ? "succeeded" : ending_name(r->ending));
     if (r->result.note[0])
@@ -266,10 +274,10 @@ static bool start_turn(struct run *r)
     struct pool *pool = r->pool;
     struct err err;
 
-    while (db_write(pool->deps.db, start_job, r, &err) < 0 || db_read(pool->deps.db, load_job, r, &err) < 0) {
+    while (db_write(pool->deps.db, start_job, r, &err) < 0) {
         if (err.code == ERR_CHANNEL_DISABLED) {
             struct turn_end end = {.id = r->item->turn_id, .ending = END_CHANNEL_DISABLED, .reset_seen = -1};
-            commit_end(pool, r->item->turn_id, &end);
+            commit_end(pool, r->item->turn_id, r->slot, &end);
             return false;
         }
         if (err.code == ERR_CONFLICT || err.code == ERR_NOT_FOUND)

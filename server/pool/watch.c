@@ -97,7 +97,7 @@ static int probe(struct pool *pool, struct err *err)
     if (asprintf(&broker, "%s/probe-broker", pool->deps.run_root) < 0 ||
         asprintf(&workspace, "%s/probe-workspace", pool->deps.run_root) < 0)
         return err_no_memory(err);
-    if ((mkdir(broker, 0700) < 0 || mkdir(workspace, 0700) < 0) && errno != EEXIST)
+    if ((mkdir(broker, 0700) < 0 && errno != EEXIST) || (mkdir(workspace, 0700) < 0 && errno != EEXIST))
         return err_errno(err, errno, "make the folders of the probe");
     int rc = sandbox_prepare(pool->deps.sandbox, broker, workspace, err);
     rmdir(broker);
@@ -129,7 +129,8 @@ static void watch_engine(struct pool *pool)
     pthread_mutex_unlock(&pool->lock);
     int rc = ready ? sandbox_ping(pool->deps.sandbox, &err) : probe(pool, &err);
     if (rc == 0) {
-        watch_set_engine(pool, true, "");
+        if (!ready) /* a ping says nothing against what a turn has found out meanwhile */
+            watch_set_engine(pool, true, "");
         return;
     }
     log_line(LOG_DEBUG, NULL, "engine: %s", err.text);
