@@ -22,9 +22,9 @@ def free_port():
         return server.getsockname()[1]
 
 
-def run(*command, env=None, timeout=500):
-    return subprocess.run([str(part) for part in command], env=env, stdin=subprocess.DEVNULL, timeout=timeout, check=False,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def run(*command, env=None, cwd=None, timeout=500):
+    return subprocess.run([str(part) for part in command], env=env, cwd=cwd, timeout=timeout, check=False, text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 class Life(unittest.TestCase):
@@ -79,7 +79,18 @@ class Life(unittest.TestCase):
             self.assertRegex(answer.stdout, r"succeeded|demo:hello", command)
             self.assertNotIn("problem", answer.stdout)
 
-    def test_02_modes_and_owners(self):
+    def test_02_commands_of_the_readme(self):
+        """The blocks of README.md that use what deploy/up left in build/ work as they are printed there."""
+        blocks = [block for block in re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+                  if "build/demo" in block or "build/cloister" in block]
+        self.assertGreaterEqual(len(blocks), 2)
+        for block in blocks:
+            script = block.replace("127.0.0.1:8080", f"127.0.0.1:{self.port}")
+            done = run("bash", "-euc", script, cwd=self.dir)
+            self.assertEqual(done.returncode, 0, f"{block}\n{done.stdout}")
+            self.assertNotIn('"type":"/problems/', done.stdout, block)
+
+    def test_03_modes_and_owners(self):
         expected = {"etc/cloister.yaml": (0o640, "root:cloister"), "lib/state": (0o700, "cloister:cloister"),
                     "lib/run": (0o700, "cloister:cloister"), "lib/workspaces": (0o700, "cloister:cloister"),
                     "build/demo.env": (0o600, "root:root"), "build/demo.curl": (0o600, "root:root"),
@@ -94,25 +105,25 @@ class Life(unittest.TestCase):
         uids = re.search(r"^Uid:\s+(\d+)", pathlib.Path(f"/proc/{self.pid()}/status").read_text(), re.M).group(1)
         self.assertNotEqual(uids, "0")
 
-    def test_03_again_changes_nothing(self):
+    def test_04_again_changes_nothing(self):
         pid, key = self.pid(), self.demo_key()
         self.up()
         self.assertEqual((self.pid(), self.demo_key()), (pid, key))
 
-    def test_04_dead_server_is_noticed(self):
+    def test_05_dead_server_is_noticed(self):
         pid, key = self.pid(), self.demo_key()
         os.kill(pid, signal.SIGKILL)
         self.up()
         self.assertNotEqual(self.pid(), pid)
         self.assertEqual(self.demo_key(), key)
 
-    def test_05_changed_configuration_restarts(self):
+    def test_06_changed_configuration_restarts(self):
         pid = self.pid()
         self.replace_in_config("model:\n", "pool: {size: 2}\nmodel:\n")
         self.up()
         self.assertNotEqual(self.pid(), pid)
 
-    def test_06_lost_key_is_replaced_and_revoked(self):
+    def test_07_lost_key_is_replaced_and_revoked(self):
         old = self.demo_key()
         self.assertEqual(self.status(old), 200)
         (self.dir / "build/demo.env").unlink()
@@ -120,7 +131,7 @@ class Life(unittest.TestCase):
         self.assertEqual(self.status(self.demo_key()), 200)
         self.assertEqual(self.status(old), 401)
 
-    def test_07_refused_key_is_replaced(self):
+    def test_08_refused_key_is_replaced(self):
         key = self.demo_key()
         for name in ("demo.env", "demo.curl"):
             path = self.dir / "build" / name
@@ -128,14 +139,14 @@ class Life(unittest.TestCase):
         self.up()
         self.assertEqual(self.status(self.demo_key()), 200)
 
-    def test_08_two_at_once(self):
+    def test_09_two_at_once(self):
         first = subprocess.Popen([str(ROOT / "deploy/up")], env=self.env, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.up()
         output, _ = first.communicate(timeout=500)
         self.assertEqual(first.returncode, 0, output.decode())
 
-    def test_09_wrong_configuration_is_told(self):
+    def test_10_wrong_configuration_is_told(self):
         self.replace_in_config("pool: {size: 2}", "pool: {size: 0}")
         output = self.up(good=False)
         self.assertRegex(output, r'step "check configuration.*" failed')
@@ -143,7 +154,7 @@ class Life(unittest.TestCase):
         self.replace_in_config("pool: {size: 0}", "pool: {size: 2}")
         self.up()
 
-    def test_10_down_stops_the_server(self):
+    def test_11_down_stops_the_server(self):
         done = run(ROOT / "deploy/down", env=self.env)
         self.assertEqual(done.returncode, 0, done.stdout)
         with self.assertRaises(ConnectionRefusedError):
@@ -151,12 +162,12 @@ class Life(unittest.TestCase):
         again = run(ROOT / "deploy/down", env=self.env)
         self.assertEqual(again.returncode, 0, again.stdout)
 
-    def test_11_used_port_is_told(self):
+    def test_12_used_port_is_told(self):
         with socket.create_server(("127.0.0.1", self.port)):
             output = self.up(good=False)
         self.assertRegex(output, rf"port of 127\.0\.0\.1:{self.port} is in use by .*python3")
 
-    def test_12_stale_pid_is_no_server(self):
+    def test_13_stale_pid_is_no_server(self):
         with subprocess.Popen(["sleep", "600"]) as other:
             for name in ("server.pid", "engine.pid"):
                 (self.dir / "run" / name).write_text(f"pid={other.pid}\nstart=1\n")

@@ -15,6 +15,7 @@ lint_checks() {
     check "headers and scripts" "$PYTHON" tests/lint/headers.py
     check "packages are named once" packages_named_once
     check "symbols are defined once" symbols_defined_once
+    check "openapi components = schemas" "$PYTHON" tests/lint/components.py
     check "redocly lint openapi.yaml" redocly lint --config tests/lint/redocly.yaml openapi.yaml
     check "spectral lint openapi.yaml" spectral lint --ruleset tests/lint/spectral.yaml --fail-severity warn openapi.yaml
     check "clang-tidy" tests/lint/tidy.sh "$BUILD_TEST"
