@@ -309,10 +309,22 @@ static void check(struct walk *w, const json_t *schema, const json_t *value)
     w->depth--;
 }
 
+/* "turn_request" → that file; "answers#turn" → a definition in it. */
+static const json_t *find(const char *name, const char **file)
+{
+    const char *hash = strchr(name, '#');
+    char ref[160];
+
+    if (!hash)
+        return schema_resolve(name, "#", file);
+    snprintf(ref, sizeof ref, "%.*s.json#/$defs/%s", (int)(hash - name), name, hash + 1);
+    return schema_resolve(name, ref, file);
+}
+
 int schema_check(const char *name, const json_t *value, const char *base, struct json_faults *faults)
 {
-    const json_t *schema = schema_get(name);
     struct walk w = {.file = name, .faults = faults, .pointer = BUF_INIT(4096)};
+    const json_t *schema = find(name, &w.file);
     size_t before = faults->total;
     struct err err;
 

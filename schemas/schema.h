@@ -11,10 +11,10 @@
 
 #include "base/json.h"
 
-/* Adds every fault of the value, each with its JSON pointer below `base` ("" for the whole document). Returns
- * 0 when none was added, else -1. An unknown schema name is a fault too. */
+/* `name` is a file without .json ("turn_request"), or FILE#DEFINITION ("common#message"). Adds every fault of
+ * the value, each with its JSON pointer below `base` ("" for the whole document). Returns 0 when none was
+ * added, else -1. An unknown schema name is a fault too. */
 int schema_check(const char *name, const json_t *value, const char *base, struct json_faults *faults);
-
 /* Puts the `default` of every absent member into the object, down through `properties`. */
 MUST_USE int schema_defaults(const char *name, json_t *object, struct err *err);
 

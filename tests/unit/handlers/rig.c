@@ -1,5 +1,7 @@
 #include "rig.h"
 
+#include "schemas/schema.h"
+
 #include "base/id.h"
 #include "base/secret.h"
 #include "embedded.h"
@@ -190,6 +192,39 @@ int rig_send(struct rig *r, bool admin, const char *token, const char *method, c
     return fd;
 }
 
+/* Every answer keeps its schema, whatever the test is about: problems, turns, channels, keys, and lists of
+ * them. */
+static void check_one(const json_t *value)
+{
+    static const struct {
+        const char *object, *schema;
+    } table[] = {{"turn", "answers#turn"}, {"channel", "answers#channel"}, {"api_key", "answers#key"}};
+    struct json_faults faults = {0};
+    const char *object = json_str(value, "object");
+
+    for (size_t i = 0; object && i < ARRAY_LEN(table); i++)
+        if (strcmp(object, table[i].object) == 0)
+            schema_check(table[i].schema, value, "", &faults);
+    if (!object && json_object_get(value, "title"))
+        schema_check("answers#problem", value, "", &faults);
+    const json_t *first = json_array_get(faults.list, 0);
+    cr_assert_eq(faults.total, 0, "%s: %s", first ? json_str(first, "pointer") : "",
+                 first ? json_str(first, "detail") : "");
+}
+
+static void check_document(const struct answer *a)
+{
+    const json_t *data = json_object_get(a->body, "data");
+    size_t i;
+    json_t *one;
+
+    check_one(a->body);
+    json_array_foreach(data, i, one)
+    {
+        check_one(one);
+    }
+}
+
 struct answer rig_receive(int fd)
 {
     struct buf b = BUF_INIT(4 * 1024 * 1024);
@@ -215,6 +250,7 @@ struct answer rig_receive(int fd)
     if (json_parse(end + 4, strlen(end + 4), &a.body, &err) < 0)
         a.body = NULL;
     buf_free(&b);
+    check_document(&a);
     return a;
 }
 
