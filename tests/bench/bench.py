@@ -75,6 +75,17 @@ class Seal:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
+def stdout_of(frames):
+    """What the Engine's frames hold of stdout: 8 bytes of head each, the stream in the first, the length in the last four."""
+    out = b""
+    while len(frames) >= 8:
+        length = int.from_bytes(frames[4:8], "big")
+        if frames[0] == 1:
+            out += frames[8:8 + length]
+        frames = frames[8 + length:]
+    return out
+
+
 class BareCycle:
     """The same container by the Engine API alone, with a loop of our own: create, attach, start, newline; then removal."""
     name = "bare Engine cycle"
@@ -105,7 +116,7 @@ class BareCycle:
         sock.shutdown(socket.SHUT_WR)
         answer = self.engine.call("POST", f"/containers/{name}/start")
         assert answer.status == 204, answer
-        while b"\n" not in out:
+        while b"\n" not in stdout_of(out):
             part = sock.recv(65536)
             assert part, "the attach ended without a reply"
             out += part
