@@ -50,10 +50,17 @@ void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr, enum MH
     }
 }
 
-/* Runs on as long as tickets were woken before the connection could be suspended. */
+/* Runs on as long as tickets were woken before the connection could be suspended.
+ *
+ * The library does not note what it waits for while a connection is suspended: one that is suspended in the
+ * very round that read its request would be read from when it is resumed, and a client that closed its
+ * sending half be dropped at the end of its stream. So the first suspension comes one round later.
+ * (connection.c of 0.9.75, MHD_connection_update_event_loop_info) */
 static enum MHD_Result follow(struct http_req *req, enum http_result result)
 {
     while (result == HTTP_PARK && req->ticket) {
+        if (!req->settled)
+            return MHD_YES; /* the library calls again at once */
         if (park_suspend(req))
             return MHD_YES;
         if (!park_resume(req, &result))
@@ -227,6 +234,10 @@ enum MHD_Result intake_request(void *cls, struct MHD_Connection *mhd, const char
         return refuse(req, req->failure);
     if (req->reply)
         return reply_send(req);
+    if (req->ticket && !req->settled) {
+        req->settled = true;
+        return follow(req, HTTP_PARK);
+    }
     if (req->ticket)
         return park_resume(req, &result) ? follow(req, result) : MHD_NO;
     return follow(req, req->match.route->handler(req));

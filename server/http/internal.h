@@ -89,6 +89,7 @@ struct http_req {
     void *principal;
     void (*principal_free)(void *);
     struct http_ticket *ticket; /* counted; between http_park and its end */
+    bool settled;               /* the library has noted that it need not read on (intake.c, follow) */
     struct http_header headers[HTTP_HEADERS_MAX];
     unsigned header_count;
     struct MHD_Response *reply;

@@ -117,6 +117,30 @@ Test(park, half_close_sent_with_the_request)
     fixture_stop(&f);
 }
 
+/* With others beside it the library looks at a resumed connection's socket before it asks for the answer. */
+Test(park, half_close_beside_idle_clients)
+{
+    int idle[8];
+
+    for (size_t i = 0; i < ARRAY_LEN(idle); i++) { /* some on each of the library's threads */
+        idle[i] = peer_connect(&f);
+        peer_send(idle[i], "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+        peer_read(idle[i], "hello");
+    }
+    for (int i = 0; i < 4; i++) {
+        int fd = peer_connect(&f);
+        peer_send(fd, "POST /wait?ms=50 HTTP/1.1\r\nHost: a\r\nContent-Type: "
+                      "application/json\r\nContent-Length: 2\r\n\r\n{}");
+        shutdown(fd, SHUT_WR);
+        const char *answer = peer_read(fd, NULL);
+        cr_assert(strstr(answer, "HTTP/1.1 200") && strstr(answer, "woken"), "%d: %s", i, answer);
+        close(fd);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(idle); i++)
+        close(idle[i]);
+    fixture_stop(&f);
+}
+
 #define MANY 500
 
 Test(park, stop_answers_all_that_wait)
