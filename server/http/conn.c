@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -100,20 +101,24 @@ void conn_deadline(struct conn *c, unsigned ms)
     watch_wake_at(c->server, when);
 }
 
-void conn_refuse(struct conn *c, const struct err *err)
+void conn_refuse(struct conn *c, const struct err *err, const char *id)
 {
     CLEANUP(free_str)
     char *body = problem_text(err, NULL);
-    char head[256];
+    char head[512], made[REQUEST_ID_SIZE];
     int status = err_status(err->code);
 
+    if (!id)
+        request_id_accept(NULL, made);
     c->refused = true;
     conn_deadline(c, LIMIT_HTTP_LINGER_MS);
+    log_line(LOG_DEBUG, id ? id : made, "refused with %d: %s", status, err->text);
     if (body) {
         snprintf(head, sizeof head,
                  "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %zu\r\n"
-                 "%sCache-Control: no-store\r\nConnection: close\r\n\r\n",
-                 status, MHD_get_reason_phrase_for((unsigned)status), strlen(body),
+                 "X-Request-Id: %s\r\n%sCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+                 "Connection: close\r\n\r\n",
+                 status, MHD_get_reason_phrase_for((unsigned)status), strlen(body), id ? id : made,
                  status == 503 ? "Retry-After: 1\r\n" : "");
         if (send(c->fd, head, strlen(head), MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) < 0 ||
             send(c->fd, body, strlen(body), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)

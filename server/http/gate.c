@@ -32,7 +32,7 @@ static void gate_refuse(struct conn *c, enum err_code code, const char *why)
     struct err err;
 
     err_set(&err, code, "%s", why);
-    conn_refuse(c, &err);
+    conn_refuse(c, &err, NULL);
 }
 
 /* Reads and drops what comes, so that the answer is not lost to a reset, until the client is done. */
@@ -121,7 +121,7 @@ void gate_event(struct conn *c, uint32_t events)
     }
     size_t len = rawhead_length(head, (size_t)n);
     if (len > 0 && rawhead_check(head, len, &err) < 0) {
-        conn_refuse(c, &err);
+        conn_refuse(c, &err, NULL);
         drop_input(c);
     } else if (len > 0 && has_place(c->server)) {
         hand_over(c);

@@ -202,7 +202,7 @@ static enum MHD_Result body_bytes(struct http_req *req, const char *data, size_t
     }
     if (req->received > LIMIT_HTTP_SWALLOW) {
         req->status = (unsigned)err_status(req->failure->code);
-        conn_refuse(req->conn, req->failure); /* the library cannot answer in the middle of a body */
+        conn_refuse(req->conn, req->failure, req->id); /* the library cannot answer in the middle of a body */
     }
     return MHD_YES;
 }

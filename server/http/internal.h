@@ -117,8 +117,9 @@ struct conn *conn_of(struct MHD_Connection *mhd);
 /* Sets when the watch thread cuts the connection off; 0: never. */
 void conn_deadline(struct conn *c, unsigned ms);
 /* Writes a whole answer to the socket by itself, closes that half and lets the watch thread end the rest
- * soon: for answers the library cannot give at that moment. Only while no answer is under way. */
-void conn_refuse(struct conn *c, const struct err *err);
+ * soon: for answers the library cannot give at that moment. `id` NULL: one is made. Only while no answer is
+ * under way. */
+void conn_refuse(struct conn *c, const struct err *err, const char *id);
 
 /* response.c */
 /* The problem document as text; caller frees; NULL: out of memory. What 5xx would tell of the inside is left

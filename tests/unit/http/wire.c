@@ -36,6 +36,7 @@ static void check(const struct wire_case *cases, size_t n)
                   answer);
         if (cases[i].status >= 400)
             cr_expect(strstr(answer, "application/problem+json"), "%s\n→ %s", cases[i].request, answer);
+        cr_expect(strstr(answer, "X-Request-Id: "), "%s\n→ %s", cases[i].request, answer);
         const char *end = strstr(answer, "\r\n\r\n");
         cr_expect(end && !strstr(end, "HTTP/1.1 "), "more than one answer: %s\n→ %s", cases[i].request,
                   answer);
