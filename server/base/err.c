@@ -17,17 +17,19 @@ static const struct {
 #undef X
 };
 
-/* A text that was cut inside a character ends before it, so that it can stand in JSON. */
-static void end_whole(struct err *err)
+/* What a library quotes need not be UTF-8, and a text that was cut may end inside a character: made such that
+ * it can stand in JSON and in a log. */
+static void make_whole(struct err *err)
 {
     size_t len = strlen(err->text), last = len;
 
-    if (len + 1 < sizeof err->text)
+    if (utf8_valid(err->text, len))
         return;
     while (last > 0 && ((unsigned char)err->text[--last] & 0xC0) == 0x80)
         ;
-    if (!utf8_valid(err->text + last, len - last))
+    if (len + 1 == sizeof err->text && !utf8_valid(err->text + last, len - last))
         err->text[last] = '\0';
+    utf8_replace(err->text);
 }
 
 int err_set(struct err *err, enum err_code code, const char *fmt, ...)
@@ -38,7 +40,7 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, ap);
     va_end(ap);
-    end_whole(err);
+    make_whole(err);
     return -1;
 }
 
@@ -53,7 +55,7 @@ int err_errno(struct err *err, int errnum, const char *fmt, ...)
     va_end(ap);
     size_t len = strlen(err->text);
     snprintf(err->text + len, sizeof err->text - len, ": %s", strerror_r(errnum, why, sizeof why));
-    end_whole(err);
+    make_whole(err);
     return -1;
 }
 
@@ -75,7 +77,7 @@ int err_wrap(struct err *err, const char *fmt, ...)
     size_t len = (size_t)n < sizeof joined ? (size_t)n : sizeof joined - 1;
     snprintf(joined + len, sizeof joined - len, ": %s", err->text);
     memcpy(err->text, joined, sizeof joined);
-    end_whole(err);
+    make_whole(err);
     return -1;
 }
 

@@ -40,6 +40,15 @@ static int check_depth(const char *text, size_t len, struct err *err)
     return 0;
 }
 
+/* jansson ends its sentence with what it read there, and that may be a message or a credential, which no log
+ * may hold. Line and column say enough. */
+static size_t without_quote(const char *sentence)
+{
+    const char *near = strstr(sentence, " near '");
+
+    return near ? (size_t)(near - sentence) : strlen(sentence);
+}
+
 int json_parse(const char *text, size_t len, json_t **ret, struct err *err)
 {
     json_error_t why;
@@ -50,6 +59,7 @@ int json_parse(const char *text, size_t len, json_t **ret, struct err *err)
     if (!value) {
         if (json_error_code(&why) == json_error_out_of_memory)
             return err_no_memory(err);
+        why.text[without_quote(why.text)] = '\0';
         return err_set(err, ERR_INVALID_JSON, "line %d, column %d: %s", why.line < 0 ? 1 : why.line,
                        why.column < 0 ? 0 : why.column, why.text);
     }

@@ -131,3 +131,15 @@ char *utf8_sanitize(const char *s, size_t len)
     out[o] = '\0';
     return out;
 }
+
+void utf8_replace(char *s)
+{
+    for (size_t len = strlen(s); len > 0;) {
+        size_t n = sequence((const unsigned char *)s, len);
+        if (n == 0)
+            *s = '?';
+        n += n == 0;
+        s += n;
+        len -= n;
+    }
+}

@@ -17,3 +17,5 @@ char *utf8_escape_control(const char *s, size_t len);
 /* Copies bytes of any kind as valid UTF-8: what is not valid becomes U+FFFD. Caller frees; NULL: no memory.
  */
 char *utf8_sanitize(const char *s, size_t len);
+/* The same in place, with '?' for each byte that is not valid. */
+void utf8_replace(char *s);

@@ -33,6 +33,16 @@ Test(err, texts_are_cut_between_characters_and_codes_kept)
     }
 }
 
+Test(err, what_a_library_quotes_becomes_utf8)
+{
+    struct err err;
+
+    err_set(&err, ERR_ENGINE, "it said \xDA\xE2\x82 and \xC3\xA9");
+    cr_assert_str_eq(err.text, "it said ??? and \xC3\xA9");
+    err_wrap(&err, "\xFF");
+    cr_assert_str_eq(err.text, "?: it said ??? and \xC3\xA9");
+}
+
 Test(err, errno_becomes_a_code_and_a_sentence)
 {
     struct err err;
@@ -266,6 +276,16 @@ Test(json, refuses_what_it_cannot_hold_with_line_and_column)
     }
     cr_assert_eq(strncmp(refusal("{\"a\":1,\n \"a\":2}", 15), "line 2, ", 8), 0);
     cr_assert(strlen(refusal("\"a\0b\"", 5)) > 0, "a raw NUL");
+}
+
+Test(json, a_refusal_does_not_repeat_the_text)
+{
+    static const char *const bad[] = {"{\"a\": password1}", "[\"password1", "{\"password1\\q\":1}",
+                                      "{\"password1\" 5}", "\"password1\" \"password1\""};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        const char *why = refusal(bad[i], strlen(bad[i]));
+        cr_assert(strlen(why) > 0 && !strstr(why, "password"), "%s", why);
+    }
 }
 
 Test(json, accepts_any_type_at_the_top)
