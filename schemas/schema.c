@@ -26,19 +26,35 @@ static const char *at(const struct walk *w)
     return w->pointer.data ? w->pointer.data : "";
 }
 
-/* Checks a member or an item one step further down. */
-static void descend(struct walk *w, const char *token, const json_t *schema, const json_t *value)
+static void step_back(struct walk *w, size_t len)
+{
+    w->pointer.len = len;
+    if (w->pointer.data)
+        w->pointer.data[len] = '\0';
+}
+
+/* One step further down; where the name does not fit, the place stays what it was. */
+static int step_down(struct walk *w, const char *token)
 {
     size_t len = w->pointer.len;
     struct err err;
 
-    if (json_pointer_add(&w->pointer, token, &err) < 0)
+    if (json_pointer_add(&w->pointer, token, &err) == 0)
+        return 0;
+    step_back(w, len);
+    return -1;
+}
+
+/* Checks a member or an item one step further down. */
+static void descend(struct walk *w, const char *token, const json_t *schema, const json_t *value)
+{
+    size_t len = w->pointer.len;
+
+    if (step_down(w, token) < 0)
         json_fault(w->faults, at(w), "the place lies too deep to be named");
     else
         check(w, schema, value);
-    w->pointer.len = len;
-    if (w->pointer.data)
-        w->pointer.data[len] = '\0';
+    step_back(w, len);
 }
 
 static bool type_is(const json_t *value, const char *type)
@@ -171,13 +187,10 @@ static void check_member(struct walk *w, const json_t *schema, const char *key, 
         return;
     }
     size_t len = w->pointer.len;
-    struct err err;
-    if (json_pointer_add(&w->pointer, key, &err) < 0)
-        w->pointer.len = len;
-    json_fault(w->faults, at(w), "is not known here");
-    w->pointer.len = len;
-    if (w->pointer.data)
-        w->pointer.data[len] = '\0';
+    bool named = step_down(w, key) == 0;
+    json_fault(w->faults, at(w),
+               named ? "is not known here" : "a member with a very long name is not known here");
+    step_back(w, len);
 }
 
 static void check_object(struct walk *w, const json_t *schema, const json_t *value)

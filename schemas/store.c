@@ -148,6 +148,7 @@ const json_t *schema_resolve(const char *file, const char *ref, const char **ret
     char name[64];
     const char *fragment = strchr(ref, '#');
 
+    pthread_once(&once, load);
     if (!fragment)
         fragment = ref + strlen(ref);
     if (fragment > ref) {

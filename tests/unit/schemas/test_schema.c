@@ -148,3 +148,15 @@ Test(schema, reply_of_the_worker)
     cr_assert(strstr(faults_of("worker_reply", "{\"ok\":1,\"text\":null}"), "/ok: must be of type boolean"));
     cr_assert(strstr(faults_of("worker_reply", "[]"), "must be of type object"));
 }
+
+Test(schema, a_place_that_cannot_be_named_is_told_by_its_ancestor)
+{
+    char name[5001], text[12000];
+
+    memset(name, 'k', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    snprintf(text, sizeof text, "{\"metadata\":{\"%s\":1},\"%s\":2}", name, name);
+    const char *got = faults_of("turn_request", text);
+    cr_assert(strstr(got, "/metadata: the place lies too deep to be named\n"), "%s", got);
+    cr_assert(strstr(got, "\n: a member with a very long name is not known here\n"), "%s", got);
+}
