@@ -4,6 +4,13 @@ add_compile_options(-Wall -Wextra -Werror -Wconversion -Wshadow -Wvla -Wformat=2
 add_compile_definitions(_GNU_SOURCE)
 include_directories(${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/server)
 
+if(CLOISTER_FUZZ)
+  if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "CLOISTER_FUZZ needs clang: -DCMAKE_C_COMPILER=clang")
+  endif()
+  set(CLOISTER_SANITIZE fuzzer-no-link,address,undefined)
+  add_compile_options(-Wno-unknown-warning-option)
+endif()
 if(CLOISTER_SANITIZE)
   add_compile_options(-fsanitize=${CLOISTER_SANITIZE} -fno-omit-frame-pointer -g -O1)
   add_link_options(-fsanitize=${CLOISTER_SANITIZE})
