@@ -7,7 +7,7 @@ endfunction()
 
 # embed(TARGET DIR json|yaml): puts files into TARGET as constant byte arrays with a lookup table.
 #   json: every schemas/*.json    -> embedded_schemas[] (schemas/embedded.h)
-#   yaml: openapi.yaml            -> embedded_openapi   (server/embedded.h)
+#   yaml: openapi.yaml            -> embedded_openapi   (handlers/openapi.h)
 function(embed target dir kind)
   if(kind STREQUAL "json")
     file(GLOB inputs CONFIGURE_DEPENDS ${dir}/*.json)

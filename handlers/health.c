@@ -1,4 +1,4 @@
-#include "embedded.h"
+#include "handlers/openapi.h"
 #include "handlers/access.h"
 #include "handlers/resources.h"
 #include "http/response.h"

@@ -7,6 +7,7 @@
 #include "handlers/turn_input.h"
 #include "handlers/turn_wait.h"
 #include "http/response.h"
+#include "http/trace.h"
 #include "schemas/protocol.h"
 #include "schemas/schema.h"
 #include "storage/channels.h"
@@ -20,6 +21,7 @@ struct creation {
     struct service *sv;
     char id[TURN_ID_SIZE];
     char key_id[KEY_ID_SIZE];
+    char traceparent[TRACEPARENT_SIZE];
     char *channel;
     json_t *request; /* as stored: the body without its channel */
     bool ignored;
@@ -51,6 +53,7 @@ static int insert_job(struct store *st, void *arg, struct err *err)
                          .channel = c->channel,
                          .key_id = c->key_id,
                          .request = c->request,
+                         .traceparent = c->traceparent,
                          .ignored = c->ignored,
                          .now_ms = clock_wall_ms()};
 
@@ -201,6 +204,7 @@ enum http_result turns_create(struct http_req *req)
     c->sv = service_of(req);
     c->prefer = prefer_parse(http_header(req, "Prefer"));
     id_new("turn_", c->id, sizeof c->id);
+    snprintf(c->traceparent, sizeof c->traceparent, "%s", http_traceparent(req));
     snprintf(c->key_id, sizeof c->key_id, "%s", caller_of(req)->key_id);
     if (prepare(req, c, &faults, &err) < 0)
         return refuse(req, &err, &faults);

@@ -302,6 +302,7 @@ int app_serve(const struct config *config, const struct roots *roots, struct err
     if (geteuid() == 0 || getegid() == 0)
         return err_set(err, ERR_CONFIG,
                        "the service does not run as root: start it as an account of its own");
+    proc_raise_nofile();
     if (proc_seal_self(err) < 0 || block_signals(&app.signals, err) < 0)
         return -1;
     int rc = open_rooms(&app, err);

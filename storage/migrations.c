@@ -28,6 +28,7 @@ static const char *const steps[] = {
     "'canceled',"
     "    'interrupted', 'ignored')),"
     "  request TEXT NOT NULL, reply TEXT, error_code TEXT, error_detail TEXT, metrics TEXT, stderr TEXT,"
+    "  traceparent TEXT NOT NULL,"
     "  created_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL DEFAULT 0, finished_ms INTEGER NOT NULL "
     "DEFAULT 0"
     ") STRICT;"

@@ -9,7 +9,7 @@
 #define COLUMNS                                                                                              \
     "id, seq, channel, key_id, status, request, reply, error_code, error_detail, metrics, stderr, "          \
     "created_ms, "                                                                                           \
-    "started_ms, finished_ms"
+    "started_ms, finished_ms, traceparent"
 
 static const char *const status_names[] = {
 #define X(code, name) [code] = name,
@@ -83,6 +83,8 @@ static int from_row(sqlite3_stmt *stmt, struct turn **ret, struct err *err)
     t->created_ms = sqlite3_column_int64(stmt, 11);
     t->started_ms = sqlite3_column_int64(stmt, 12);
     t->finished_ms = sqlite3_column_int64(stmt, 13);
+    const unsigned char *trace = sqlite3_column_text(stmt, 14);
+    snprintf(t->traceparent, sizeof t->traceparent, "%s", trace ? (const char *)trace : "");
     *ret = STEAL(t);
     return 0;
 }
@@ -119,12 +121,12 @@ int turns_insert(struct store *st, const struct turn_new *t, struct err *err)
     if (channel_enabled(st, t->channel, &c, err) < 0)
         return -1;
     if (stmt_get(st,
-                 "INSERT INTO turns (id, channel, key_id, status, request, created_ms, finished_ms) "
-                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                 "INSERT INTO turns (id, channel, key_id, status, request, created_ms, finished_ms, "
+                 "traceparent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                  &stmt, err) < 0 ||
-        stmt_bind(st, stmt, err, "ssssjii", t->id, t->channel, t->key_id,
+        stmt_bind(st, stmt, err, "ssssjiis", t->id, t->channel, t->key_id,
                   turn_status_name(t->ignored ? TURN_IGNORED : TURN_QUEUED), t->request, t->now_ms,
-                  t->ignored ? t->now_ms : (int64_t)0) < 0 ||
+                  t->ignored ? t->now_ms : (int64_t)0, t->traceparent ? t->traceparent : "") < 0 ||
         stmt_run(st, stmt, err) < 0)
         return -1;
     return events_append(st, t->id, t->ignored ? "ended" : "queued", NULL, t->now_ms, err);

@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-#define TURN_ID_SIZE 40 /* "turn_" + 32 hex digits */
+#define TURN_ID_SIZE    40 /* "turn_" + 32 hex digits */
+#define TURN_TRACE_SIZE 56 /* "00-<32>-<16>-<2>" */
 
 #define TURN_STATUS_TABLE(X)                                                                                 \
     X(TURN_QUEUED, "queued")                                                                                 \
@@ -45,6 +46,7 @@ struct turn {
     char *error_detail;                          /* our own sentence; NULL when none */
     json_t *metrics;                             /* or NULL */
     char *stderr_text;                           /* what the worker wrote there, cut; NULL when nothing */
+    char traceparent[TURN_TRACE_SIZE];           /* W3C trace context of the request; "" when there is none */
     int64_t created_ms, started_ms, finished_ms; /* wall; 0: not yet */
 };
 void turn_free(struct turn *t); /* accepts NULL */
@@ -52,8 +54,9 @@ DEFINE_CLEANUP(struct turn *, turn_free)
 
 struct turn_new {
     const char *id, *channel, *key_id;
-    const json_t *request; /* borrowed */
-    bool ignored;          /* stored as ended with status ignored; takes no place in the queue */
+    const json_t *request;   /* borrowed */
+    const char *traceparent; /* NULL: none */
+    bool ignored;            /* stored as ended with status ignored; takes no place in the queue */
     int64_t now_ms;
 };
 /* The turn and its first event. ERR_CHANNEL_DISABLED when the channel is not enabled at that moment. */

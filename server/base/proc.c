@@ -184,6 +184,16 @@ bool proc_in_cgroup(pid_t pid, const char *id)
     return id[0] && read_proc(pid, "cgroup", text, sizeof text) > 0 && strstr(text, id) != NULL;
 }
 
+void proc_raise_nofile(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* http adapts to what there is */
+    }
+}
+
 int proc_seal_self(struct err *err)
 {
     struct rlimit none = {0, 0};

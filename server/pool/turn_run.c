@@ -112,8 +112,11 @@ static enum ending ending_of_failure(const struct run *r, const char *where, con
 static int open_box(struct run *r, const char *workspace, int64_t deadline, struct err *err)
 {
     struct slot *slot = r->slot;
-    struct broker_turn bind = {
-        .turn_id = r->turn->id, .deadline = deadline, .traceparent = "", .on_call = on_call, .arg = r};
+    struct broker_turn bind = {.turn_id = r->turn->id,
+                               .deadline = deadline,
+                               .traceparent = r->turn->traceparent,
+                               .on_call = on_call,
+                               .arg = r};
 
     if (box_create(r->pool->deps.sandbox, slot->id, slot->broker_dir, workspace, &slot->box, err) < 0)
         return -1;

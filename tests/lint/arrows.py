@@ -25,7 +25,7 @@ NEVER = {"handlers": {"server/pool", "server/broker", "server/sandbox", "server/
 WORKER = {"schemas", "server/base"}
 LIBRARIES = {
     "microhttpd.h": {"server/http", "server/broker"},
-    "curl/curl.h": {"server/upstream", "server/docker", "server/main.c", "server"},
+    "curl/curl.h": {"server/upstream", "server/docker"},
     "sqlite3.h": {"storage"},
     "yaml.h": {"server/config"},
 }

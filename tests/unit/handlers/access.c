@@ -2,7 +2,7 @@
 #include "rig.h"
 
 #include "config/yaml.h"
-#include "embedded.h"
+#include "handlers/openapi.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 
 #include "base/id.h"
 #include "base/secret.h"
-#include "embedded.h"
+#include "handlers/openapi.h"
 #include "http/http.h"
 
 #include <arpa/inet.h>

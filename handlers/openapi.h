@@ -1,4 +1,4 @@
-/* server/embedded.h: openapi.yaml inside the binary (made by cmake/embed.cmake). */
+/* handlers/openapi.h: openapi.yaml inside the binary (made by cmake/embed.cmake). */
 #pragma once
 
 extern const char *const embedded_openapi; /* NUL-terminated */
