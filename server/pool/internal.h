@@ -37,8 +37,8 @@ struct pool {
     int run_fd, workspace_fd; /* the roots */
     pthread_t *threads;
     unsigned thread_count;
-    pthread_t watch;
-    bool watch_runs;
+    pthread_t watch, graves;
+    bool watch_runs, graves_run;
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* active, graveyard, stopping; monotonic */
@@ -63,8 +63,9 @@ MUST_USE int slot_workspace(struct pool *pool, const char *channel, char **ret, 
 MUST_USE int slot_bury(struct pool *pool, struct slot *slot, struct err *err);
 /* slot_bury; where it fails the slot goes to the graveyard, and the channel waits. Takes `slot` over. */
 void slot_dispose(struct pool *pool, struct slot *slot, const char *channel);
-/* Tries those in the graveyard again; what is proven dead frees its channel. */
-void graveyard_tend(struct pool *pool);
+/* Tries those in the graveyard again; what is proven dead frees its channel. A thread of its own, since each
+ * try may take as long as the engine is let. */
+void *graveyard_main(void *arg);
 
 /* ending_of.c: what a box's result and the broker's account of the turn say about its end. Pure. `late`: the
  * result came at the deadline or after it. On END_NONE *reply is the caller's. */
@@ -75,6 +76,8 @@ enum ending ending_of(const struct box_result *result, const struct broker_stats
 void *watch_main(void *arg);
 void watch_set_engine(struct pool *pool, bool ready, const char *reason);
 void watch_update_hold(struct pool *pool); /* under the pool's lock */
+/* Until the next look, or the stop. False: the service stops, and no turn runs any more. */
+bool watch_rest(struct pool *pool);
 
 /* disk.c */
 void disk_watch(struct pool *pool);

@@ -46,6 +46,9 @@ static int start_threads(struct pool *pool, struct err *err)
     if (pthread_create(&pool->watch, NULL, watch_main, pool) != 0)
         return err_set(err, ERR_SYSTEM, "no thread for the watch");
     pool->watch_runs = true;
+    if (pthread_create(&pool->graves, NULL, graveyard_main, pool) != 0)
+        return err_set(err, ERR_SYSTEM, "no thread for the graveyard");
+    pool->graves_run = true;
     for (; pool->thread_count < want; pool->thread_count++)
         if (pthread_create(&pool->threads[pool->thread_count], NULL, thread_main, pool) != 0)
             return err_set(err, ERR_SYSTEM, "no thread for the pool");
@@ -205,6 +208,8 @@ void pool_free(struct pool *pool)
         pthread_join(pool->threads[--pool->thread_count], NULL);
     if (pool->watch_runs)
         pthread_join(pool->watch, NULL);
+    if (pool->graves_run)
+        pthread_join(pool->graves, NULL);
     /* What could not be proven dead is found by its label at the next start. */
     LL_FOREACH_SAFE(pool->graveyard, s, next)
     {

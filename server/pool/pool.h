@@ -1,7 +1,7 @@
 /* pool/pool.h: the threads that run turns, and the watch over engine and disk.
  *
  * A thread takes a turn from the queue, runs it in a container of its own, commits its end, and gives the
- * channel back when the container is proven dead. Where death cannot be proven (engine hung) the watch thread
+ * channel back when the container is proven dead. Where death cannot be proven (engine hung) another thread
  * goes on trying and that channel alone stays blocked. Lock order: the pool's lock, then the queue's.
  * (house.md) */
 #pragma once

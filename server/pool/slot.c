@@ -111,7 +111,7 @@ void slot_dispose(struct pool *pool, struct slot *slot, const char *channel)
     pthread_mutex_unlock(&pool->lock);
 }
 
-void graveyard_tend(struct pool *pool)
+static void tend(struct pool *pool)
 {
     struct slot *todo, *s, *next;
 
@@ -131,4 +131,14 @@ void graveyard_tend(struct pool *pool)
         queue_done(pool->deps.queue, s->channel);
         slot_free(s);
     }
+}
+
+void *graveyard_main(void *arg)
+{
+    struct pool *pool = arg;
+
+    do
+        tend(pool);
+    while (watch_rest(pool));
+    return NULL;
 }

@@ -1,5 +1,5 @@
-/* The watch thread: is the engine there and clean, is there room on the disks, are the dead dead? While one
- * of the first two says no, the queue is held. */
+/* The watch thread: is the engine there and clean, is there room on the disks? While one of the two says no,
+ * the queue is held. */
 #include "pool/internal.h"
 
 #include "base/clock.h"
@@ -139,32 +139,36 @@ static void watch_engine(struct pool *pool)
     watch_set_engine(pool, false, reason_of(&err));
 }
 
+bool watch_rest(struct pool *pool)
+{
+    int64_t wake = clock_mono_ms() + TICK_MS;
+    struct timespec until = {.tv_sec = wake / 1000, .tv_nsec = wake % 1000 * 1000000};
+
+    pthread_mutex_lock(&pool->lock);
+    while (!pool->stopping && clock_mono_ms() < wake)
+        pthread_cond_timedwait(&pool->changed, &pool->lock, &until);
+    bool stop = pool->stopping && !pool->active;
+    if (pool->stopping && !stop) /* draining: go on watching */
+        pthread_cond_timedwait(&pool->changed, &pool->lock, &until);
+    pthread_mutex_unlock(&pool->lock);
+    return !stop;
+}
+
 void *watch_main(void *arg)
 {
     struct pool *pool = arg;
     int64_t next_sweep = clock_mono_ms() + SWEEP_MS;
 
-    for (;;) {
+    do {
         struct err err;
         disk_watch(pool);
         watch_engine(pool);
-        graveyard_tend(pool);
         if (clock_mono_ms() >= next_sweep) {
             next_sweep = clock_mono_ms() + SWEEP_MS;
             sweep_folders(pool);
             if (sweep(pool, &err) < 0)
                 log_line(LOG_WARN, NULL, "sweep: %s", err.text);
         }
-        int64_t wake = clock_mono_ms() + TICK_MS;
-        struct timespec until = {.tv_sec = wake / 1000, .tv_nsec = wake % 1000 * 1000000};
-        pthread_mutex_lock(&pool->lock);
-        while (!pool->stopping && clock_mono_ms() < wake)
-            pthread_cond_timedwait(&pool->changed, &pool->lock, &until);
-        bool stop = pool->stopping && !pool->active;
-        if (pool->stopping && !stop) /* draining: go on watching */
-            pthread_cond_timedwait(&pool->changed, &pool->lock, &until);
-        pthread_mutex_unlock(&pool->lock);
-        if (stop)
-            return NULL;
-    }
+    } while (watch_rest(pool));
+    return NULL;
 }
