@@ -1,7 +1,7 @@
 /* Callers push, remove and look while threads of a pool pop: nothing is lost, served twice, or served while
  * its channel is busy. */
-#include "base/clock.h"
 #include "queue/queue.h"
+#include "base/clock.h"
 
 #include "check.h"
 

@@ -299,6 +299,22 @@ Test(queue, retry_after_is_between_1_and_60)
     queue_free(q);
 }
 
+Test(queue, retry_after_of_a_slow_service_is_60)
+{
+    struct queue *q = make(100000, 100000, 100000);
+    char turn[16];
+
+    queue_done(q, "web:a");
+    queue_done(q, "web:a");
+    for (int i = 0; i < 50000; i++) {
+        snprintf(turn, sizeof turn, "t%d", i);
+        push(q, "web:a", "k", turn);
+    }
+    clock_sleep_ms(100); /* two ends in this time: the tenth of those that wait takes minutes */
+    cr_assert_eq(queue_retry_after(q), 60);
+    queue_free(q);
+}
+
 Test(queue, many_idle_channels_are_forgotten, .timeout = 60)
 {
     struct queue *q = make(10, 100, 100);

@@ -57,6 +57,33 @@ Test(open, a_fresh_file_is_private_and_keeps_its_installation)
     rig_close(&r);
 }
 
+static int ask_writer(struct store *st, void *arg, struct err *err)
+{
+    CLEANUP(stmt_done)
+    sqlite3_stmt *stmt = NULL;
+
+    if (stmt_get(st,
+                 "SELECT (SELECT synchronous FROM pragma_synchronous) * 10 + foreign_keys FROM "
+                 "pragma_foreign_keys",
+                 &stmt, err) < 0 ||
+        stmt_step(st, stmt, err) < 0)
+        return -1;
+    *(int64_t *)arg = sqlite3_column_int64(stmt, 0);
+    return 0;
+}
+
+/* A kill of the process cannot tell whether commits reach the disk, so the setting is asked for. */
+Test(open, commits_reach_the_disk_and_references_are_kept)
+{
+    struct rig r = rig_open();
+    int64_t got = 0;
+    struct err err;
+
+    cr_assert_eq(db_write(r.db, ask_writer, &got, &err), 0, "%s", err.text);
+    cr_assert_eq(got, 21, "synchronous FULL (2), foreign keys on (1): %d", (int)got);
+    rig_close(&r);
+}
+
 static int first_start(struct store *st, void *arg, struct err *err)
 {
     return meta_first_start(st, arg, err);
