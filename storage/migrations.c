@@ -58,7 +58,7 @@ static int read_pragma(struct store *st, const char *sql, int64_t *ret, struct e
 
 static int read_version(struct store *st, int64_t *version, struct err *err)
 {
-    int64_t application, tables;
+    int64_t application = 0, tables = 0;
 
     if (read_pragma(st, "PRAGMA application_id", &application, err) < 0 ||
         read_pragma(st, "PRAGMA user_version", version, err) < 0 ||
