@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # deploy/lib/build.sh: the one way to build, incremental.
 
-# build_with FOLDER TYPE [CMAKE-OPTION...]
-build_with() {
+# configure_with FOLDER TYPE [CMAKE-OPTION...]
+configure_with() {
     local folder=$1 type=$2 home
     shift 2
     # A cache that was made in another clone is of no use here, and CMake refuses it.
@@ -11,7 +11,12 @@ build_with() {
         rm -rf "$folder/CMakeCache.txt" "$folder/CMakeFiles"
     fi
     cmake -S "$ROOT" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE="$type" "$@"
-    cmake --build "$folder"
+}
+
+# build_with FOLDER TYPE [CMAKE-OPTION...]
+build_with() {
+    configure_with "$@"
+    cmake --build "$1"
 }
 
 # build_release FOLDER

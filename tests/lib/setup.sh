@@ -6,6 +6,7 @@ TEST_ACCOUNT=cloister-test
 BUILD_RELEASE=$ROOT/build
 BUILD_TEST=$ROOT/build-test
 BUILD_ASAN=$ROOT/build-asan
+BUILD_TSAN=$ROOT/build-tsan
 NODE_MODULES=$ROOT/tests/node_modules
 
 # setup_scratch: everything a run writes outside the build folders is below SCRATCH. The path is short, since sockets live
@@ -60,6 +61,16 @@ need_asan_build() {
     need_packages
     once "build (ASan and UBSan, with tests)" build_with "$BUILD_ASAN" Debug -DCLOISTER_TESTS=ON \
         -DCLOISTER_SANITIZE=address,undefined
+}
+
+need_tsan_build() {
+    need_packages
+    once "build (TSan, tests/threads)" build_threads "$BUILD_TSAN"
+}
+
+build_threads() {
+    configure_with "$1" Debug -DCLOISTER_TESTS=ON -DCLOISTER_SANITIZE=thread
+    cmake --build "$1" --target threads
 }
 
 need_node() {

@@ -91,6 +91,16 @@ suite_asan() {
     "$PYTHON" "$ROOT/tests/lib/run_unit.py" --build "$BUILD_ASAN" --counts "$COUNTS" --sanitizer
 }
 
+# A report of the sanitizer makes a program end with 66.
+suite_threads() {
+    local source name
+    need_tsan_build
+    for source in "$ROOT"/tests/threads/*.c; do
+        name=$(basename "$source" .c)
+        check "threads of $name" timeout 120 "$BUILD_TSAN/tests/threads/threads_$name"
+    done
+}
+
 suite_integration() {
     need_images
     need_node
