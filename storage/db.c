@@ -297,6 +297,29 @@ int db_read(struct db *db, db_job job, void *arg, struct err *err)
     return rc;
 }
 
+static int vacuum_into(struct store *st, const char *path, struct err *err)
+{
+    CLEANUP(stmt_done)
+    sqlite3_stmt *stmt = NULL;
+
+    if (stmt_get(st, "VACUUM INTO ?", &stmt, err) < 0 || stmt_bind(st, stmt, err, "s", path) < 0)
+        return -1;
+    return stmt_run(st, stmt, err);
+}
+
+int db_backup(struct db *db, const char *path, struct err *err)
+{
+    struct store *st = NULL;
+
+    if (take_reader(db, &st, err) < 0)
+        return -1;
+    sqlite3_limit(st->sqlite, SQLITE_LIMIT_ATTACHED, 1); /* the copy is attached meanwhile */
+    int rc = vacuum_into(st, path, err);
+    sqlite3_limit(st->sqlite, SQLITE_LIMIT_ATTACHED, 0);
+    give_reader(db, st);
+    return rc;
+}
+
 bool db_healthy(const struct db *db)
 {
     return db->healthy;

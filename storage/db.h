@@ -38,6 +38,10 @@ MUST_USE int db_submit(struct db *db, db_job job, db_done done, void *arg, struc
 /* Runs the job now, on this thread, in a read transaction; keep it short. */
 MUST_USE int db_read(struct db *db, db_job job, void *arg, struct err *err);
 
+/* A consistent copy of the whole state at `path`, which must not exist, while others read and write.
+ * ERR_DATABASE. */
+MUST_USE int db_backup(struct db *db, const char *path, struct err *err);
+
 /* False after a write failed for want of space or an I/O error, until one succeeds again. */
 bool db_healthy(const struct db *db);
 /* PRAGMA integrity_check and foreign_key_check; ERR_DATABASE with the first finding. */

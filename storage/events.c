@@ -21,6 +21,35 @@ int events_append(struct store *st, const char *turn_id, const char *type, const
     return sqlite3_changes(st->sqlite) ? 0 : err_set(err, ERR_NOT_FOUND, "there is no such turn");
 }
 
+int events_each(struct store *st, int64_t turn_seq, int64_t after,
+                int (*each)(const struct event *, void *, struct err *), void *arg, struct err *err)
+{
+    CLEANUP(stmt_done)
+    sqlite3_stmt *stmt = NULL;
+    int rc;
+
+    if (stmt_get(st, "SELECT n, type, at_ms, data FROM events WHERE turn = ? AND n > ? ORDER BY n", &stmt,
+                 err) < 0 ||
+        stmt_bind(st, stmt, err, "ii", turn_seq, after) < 0)
+        return -1;
+    while ((rc = stmt_step(st, stmt, err)) == 1) {
+        CLEANUP(json_free)
+        json_t *data = NULL;
+        if (column_json(stmt, 3, &data, err) < 0)
+            return -1;
+        struct event event = {.n = sqlite3_column_int64(stmt, 0),
+                              .type = (const char *)sqlite3_column_text(stmt, 1),
+                              .at_ms = sqlite3_column_int64(stmt, 2),
+                              .data = data};
+        if (!event.type)
+            return err_no_memory(err);
+        rc = each(&event, arg, err);
+        if (rc != 0)
+            return rc < 0 ? -1 : 0;
+    }
+    return rc;
+}
+
 int slots_remove(struct store *st, const char *slot, struct err *err)
 {
     CLEANUP(stmt_done)

@@ -7,7 +7,7 @@
 
 #include <sqlite3.h>
 
-#define STORE_STATEMENTS 96
+#define STORE_STATEMENTS 128
 
 struct store {
     sqlite3 *sqlite;

@@ -1,3 +1,4 @@
+/* What happens to turns: accepted, started, ended, canceled, recovered. */
 #include "storage/turns.h"
 
 #include "storage/channels.h"
@@ -5,103 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-#define COLUMNS                                                                                              \
-    "id, seq, channel, key_id, status, request, reply, error_code, error_detail, metrics, stderr, "          \
-    "created_ms, "                                                                                           \
-    "started_ms, finished_ms, traceparent"
-
-static const char *const status_names[] = {
-#define X(code, name) [code] = name,
-    TURN_STATUS_TABLE(X)
-#undef X
-};
-
-const char *turn_status_name(enum turn_status s)
-{
-    return status_names[s];
-}
-
-enum turn_status turn_status_of(enum ending e)
-{
-    switch (e) {
-    case END_NONE:
-        return TURN_SUCCEEDED;
-    case END_TIMEOUT:
-        return TURN_TIMED_OUT;
-    case END_CANCELED:
-    case END_CHANNEL_DISABLED:
-        return TURN_CANCELED;
-    case END_SERVER_RESTARTED:
-        return TURN_INTERRUPTED;
-    default:
-        return TURN_FAILED;
-    }
-}
-
-void turn_free(struct turn *t)
-{
-    if (!t)
-        return;
-    free(t->channel);
-    free(t->key_id);
-    json_decref(t->request);
-    json_decref(t->reply);
-    free(t->error_code);
-    free(t->error_detail);
-    json_decref(t->metrics);
-    free(t->stderr_text);
-    free(t);
-}
-
-static int status_from(const char *name, enum turn_status *ret, struct err *err)
-{
-    for (size_t i = 0; name && i < ARRAY_LEN(status_names); i++)
-        if (strcmp(status_names[i], name) == 0) {
-            *ret = (enum turn_status)i;
-            return 0;
-        }
-    return err_set(err, ERR_DATABASE, "a stored turn has no known status");
-}
-
-static int from_row(sqlite3_stmt *stmt, struct turn **ret, struct err *err)
-{
-    CLEANUP(turn_free_p)
-    struct turn *t = calloc(1, sizeof *t);
-
-    if (!t)
-        return err_no_memory(err);
-    const unsigned char *id = sqlite3_column_text(stmt, 0);
-    snprintf(t->id, sizeof t->id, "%s", id ? (const char *)id : "");
-    t->seq = sqlite3_column_int64(stmt, 1);
-    if (column_text(stmt, 2, &t->channel, err) < 0 || column_text(stmt, 3, &t->key_id, err) < 0 ||
-        status_from((const char *)sqlite3_column_text(stmt, 4), &t->status, err) < 0 ||
-        column_json(stmt, 5, &t->request, err) < 0 || column_json(stmt, 6, &t->reply, err) < 0 ||
-        column_text(stmt, 7, &t->error_code, err) < 0 || column_text(stmt, 8, &t->error_detail, err) < 0 ||
-        column_json(stmt, 9, &t->metrics, err) < 0 || column_text(stmt, 10, &t->stderr_text, err) < 0)
-        return -1;
-    t->created_ms = sqlite3_column_int64(stmt, 11);
-    t->started_ms = sqlite3_column_int64(stmt, 12);
-    t->finished_ms = sqlite3_column_int64(stmt, 13);
-    const unsigned char *trace = sqlite3_column_text(stmt, 14);
-    snprintf(t->traceparent, sizeof t->traceparent, "%s", trace ? (const char *)trace : "");
-    *ret = STEAL(t);
-    return 0;
-}
-
-int turns_get(struct store *st, const char *id, struct turn **ret, struct err *err)
-{
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
-
-    if (stmt_get(st, "SELECT " COLUMNS " FROM turns WHERE id = ?", &stmt, err) < 0 ||
-        stmt_bind(st, stmt, err, "s", id) < 0)
-        return -1;
-    int rc = stmt_step(st, stmt, err);
-    if (rc == 0)
-        return err_set(err, ERR_NOT_FOUND, "there is no such turn");
-    return rc < 0 ? -1 : from_row(stmt, ret, err);
-}
 
 static int channel_enabled(struct store *st, const char *key, struct channel **ret, struct err *err)
 {
@@ -111,25 +15,49 @@ static int channel_enabled(struct store *st, const char *key, struct channel **r
     return (*ret)->enabled ? 0 : err_set(err, ERR_CHANNEL_DISABLED, "the channel is not enabled");
 }
 
+/* The first event of a turn that waits tells how many are before it in its channel. */
+static int append_queued(struct store *st, const struct turn_new *t, struct err *err)
+{
+    CLEANUP(stmt_done)
+    sqlite3_stmt *stmt = NULL;
+    CLEANUP(json_free)
+    json_t *data = NULL;
+
+    if (stmt_get(st, "SELECT count(*) - 1 FROM turns WHERE channel = ? AND status IN ('queued', 'running')",
+                 &stmt, err) < 0 ||
+        stmt_bind(st, stmt, err, "s", t->channel) < 0 || stmt_step(st, stmt, err) < 0)
+        return -1;
+    data = json_pack("{s:I}", "position", (json_int_t)sqlite3_column_int64(stmt, 0));
+    if (!data)
+        return err_no_memory(err);
+    return events_append(st, t->id, "queued", data, t->now_ms, err);
+}
+
 int turns_insert(struct store *st, const struct turn_new *t, struct err *err)
 {
     CLEANUP(channel_free_p)
     struct channel *c = NULL;
     CLEANUP(stmt_done)
     sqlite3_stmt *stmt = NULL;
+    const char *speaker = json_str(json_object_get(t->request, "speaker"), "id");
 
     if (channel_enabled(st, t->channel, &c, err) < 0)
         return -1;
     if (stmt_get(st,
                  "INSERT INTO turns (id, channel, key_id, status, request, created_ms, finished_ms, "
-                 "traceparent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                 "traceparent, speaker_id, max_attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                  &stmt, err) < 0 ||
-        stmt_bind(st, stmt, err, "ssssjiis", t->id, t->channel, t->key_id,
+        stmt_bind(st, stmt, err, "ssssjiissi", t->id, t->channel, t->key_id,
                   turn_status_name(t->ignored ? TURN_IGNORED : TURN_QUEUED), t->request, t->now_ms,
-                  t->ignored ? t->now_ms : (int64_t)0, t->traceparent ? t->traceparent : "") < 0 ||
+                  t->ignored ? t->now_ms : (int64_t)0, t->traceparent ? t->traceparent : "",
+                  speaker ? speaker : "", (int64_t)(t->max_attempts > 1 ? t->max_attempts : 1)) < 0 ||
         stmt_run(st, stmt, err) < 0)
         return -1;
-    return events_append(st, t->id, t->ignored ? "ended" : "queued", NULL, t->now_ms, err);
+    if (!t->ignored)
+        return append_queued(st, t, err);
+    CLEANUP(json_free)
+    json_t *data = json_pack("{s:s}", "status", turn_status_name(TURN_IGNORED));
+    return data ? events_append(st, t->id, "ended", data, t->now_ms, err) : err_no_memory(err);
 }
 
 /* Whether a turn of this channel begins afresh, and which resets its success will carry out. A reset in the
@@ -168,7 +96,9 @@ int turns_start(struct store *st, const char *id, const char *slot, const char *
         return err_set(err, ERR_CONFLICT, "the turn is %s, not queued", turn_status_name(t->status));
     if (channel_enabled(st, t->channel, &c, err) < 0 || take_reset(st, t, now_ms, reset, reset_seen, err) < 0)
         return -1;
-    if (stmt_get(st, "UPDATE turns SET status = 'running', started_ms = ? WHERE id = ?", &update, err) < 0 ||
+    if (stmt_get(st,
+                 "UPDATE turns SET status = 'running', started_ms = ?, attempts = attempts + 1 WHERE id = ?",
+                 &update, err) < 0 ||
         stmt_bind(st, update, err, "is", now_ms, id) < 0 || stmt_run(st, update, err) < 0)
         return -1;
     if (stmt_get(st, "INSERT INTO slots (slot, boot, turn_id) VALUES (?, ?, ?)", &bind, err) < 0 ||
@@ -258,24 +188,51 @@ int turns_cancel_queued(struct store *st, const char *channel, enum ending why, 
     }
 }
 
-int turns_each(struct store *st, enum turn_status status,
-               int (*each)(const struct turn *, void *, struct err *), void *arg, struct err *err)
+int turns_recover(struct store *st, const char *id, int64_t now_ms, bool *again, struct err *err)
 {
+    CLEANUP(turn_free_p)
+    struct turn *t = NULL;
     CLEANUP(stmt_done)
     sqlite3_stmt *stmt = NULL;
-    int rc;
 
-    if (stmt_get(st, "SELECT " COLUMNS " FROM turns WHERE status = ? ORDER BY seq", &stmt, err) < 0 ||
-        stmt_bind(st, stmt, err, "s", turn_status_name(status)) < 0)
+    if (turns_get(st, id, &t, err) < 0)
         return -1;
-    while ((rc = stmt_step(st, stmt, err)) == 1) {
-        CLEANUP(turn_free_p)
-        struct turn *t = NULL;
-        if (from_row(stmt, &t, err) < 0)
-            return -1;
-        rc = each(t, arg, err);
-        if (rc != 0)
-            return rc < 0 ? -1 : 0;
+    *again = t->status == TURN_RUNNING && t->attempts < t->max_attempts && t->cancel_requested_ms == 0;
+    if (!*again) {
+        struct turn_end end = {.id = id,
+                               .ending = t->cancel_requested_ms ? END_CANCELED : END_SERVER_RESTARTED,
+                               .reset_seen = -1,
+                               .now_ms = now_ms};
+        return turns_end(st, &end, err);
     }
-    return rc;
+    if (stmt_get(st, "UPDATE turns SET status = 'queued', started_ms = 0 WHERE id = ?", &stmt, err) < 0 ||
+        stmt_bind(st, stmt, err, "s", id) < 0 || stmt_run(st, stmt, err) < 0)
+        return -1;
+    CLEANUP(json_free)
+    json_t *data = json_pack("{s:i, s:i}", "position", 0, "attempts", t->attempts);
+    return data ? events_append(st, id, "queued", data, now_ms, err) : err_no_memory(err);
+}
+
+int turns_cancel(struct store *st, const char *id, int64_t now_ms, bool *ended, struct err *err)
+{
+    CLEANUP(turn_free_p)
+    struct turn *t = NULL;
+    CLEANUP(stmt_done)
+    sqlite3_stmt *stmt = NULL;
+
+    if (turns_get(st, id, &t, err) < 0)
+        return -1;
+    *ended = t->status != TURN_RUNNING;
+    if (turn_ended(t->status))
+        return 0;
+    if (stmt_get(st,
+                 "UPDATE turns SET cancel_requested_ms = CASE cancel_requested_ms WHEN 0 THEN ?2 ELSE "
+                 "cancel_requested_ms END WHERE id = ?1",
+                 &stmt, err) < 0 ||
+        stmt_bind(st, stmt, err, "si", id, now_ms) < 0 || stmt_run(st, stmt, err) < 0)
+        return -1;
+    if (t->status == TURN_RUNNING)
+        return 0;
+    struct turn_end end = {.id = id, .ending = END_CANCELED, .reset_seen = -1, .now_ms = now_ms};
+    return turns_end(st, &end, err);
 }

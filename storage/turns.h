@@ -47,6 +47,9 @@ struct turn {
     json_t *metrics;                             /* or NULL */
     char *stderr_text;                           /* what the worker wrote there, cut; NULL when nothing */
     char traceparent[TURN_TRACE_SIZE];           /* W3C trace context of the request; "" when there is none */
+    int attempts, max_attempts;                  /* starts so far, and how many there may be */
+    int64_t cancel_requested_ms;                 /* wall; 0: nobody asked */
+    bool events_pruned;                          /* its early events are gone */
     int64_t created_ms, started_ms, finished_ms; /* wall; 0: not yet */
 };
 void turn_free(struct turn *t); /* accepts NULL */
@@ -54,8 +57,9 @@ DEFINE_CLEANUP(struct turn *, turn_free)
 
 struct turn_new {
     const char *id, *channel, *key_id;
-    const json_t *request;   /* borrowed */
+    const json_t *request;   /* borrowed; its speaker.id is kept for lists */
     const char *traceparent; /* NULL: none */
+    int max_attempts;        /* 1 and more; 0 counts as 1 */
     bool ignored;            /* stored as ended with status ignored; takes no place in the queue */
     int64_t now_ms;
 };
@@ -80,6 +84,12 @@ struct turn_end {
 };
 /* Final state, last event. ERR_CONFLICT when the turn has ended already (nothing is changed). */
 MUST_USE int turns_end(struct store *st, const struct turn_end *e, struct err *err);
+/* running → queued, at its old place in the order, when max_attempts allows another start: for recovery.
+ * Otherwise it ends as interrupted. *again tells which. */
+MUST_USE int turns_recover(struct store *st, const char *id, int64_t now_ms, bool *again, struct err *err);
+/* Notes that the turn is to be canceled. A queued one ends as canceled at once (*ended true); an ended one is
+ * left as it is (*ended true); a running one is for the pool. ERR_NOT_FOUND. */
+MUST_USE int turns_cancel(struct store *st, const char *id, int64_t now_ms, bool *ended, struct err *err);
 /* What is only known after death. Nothing happens when the turn is gone. */
 MUST_USE int turns_set_metrics(struct store *st, const char *id, const json_t *metrics, struct err *err);
 /* Ends every queued turn of a channel as canceled; calls each(id) for those ended. */
@@ -89,9 +99,30 @@ MUST_USE int turns_cancel_queued(struct store *st, const char *channel, enum end
 MUST_USE int turns_each(struct store *st, enum turn_status status,
                         int (*each)(const struct turn *, void *, struct err *), void *arg, struct err *err);
 
+/* Turns from the newest to the oldest, before `before` (a seq; 0: from the newest). NULL or 0 members do not
+ * filter. Stops when each() returns 1. */
+struct turn_filter {
+    const char *channel, *speaker_id, *key_id;
+    int status;                 /* enum turn_status; -1: any */
+    int64_t since_ms, until_ms; /* created_ms >= since and < until */
+    int64_t before;
+};
+MUST_USE int turns_list(struct store *st, const struct turn_filter *filter,
+                        int (*each)(const struct turn *, void *, struct err *), void *arg, struct err *err);
+
 /* Appends event `type` with the next number of its turn. `data` borrowed, may be NULL. */
 MUST_USE int events_append(struct store *st, const char *turn_id, const char *type, const json_t *data,
                            int64_t now_ms, struct err *err);
+
+struct event {
+    int64_t n; /* 1 and up in its turn, without gaps */
+    const char *type;
+    int64_t at_ms;
+    const json_t *data; /* NULL: none */
+};
+/* Events of a turn with n > after, in order, until each() returns 1. Borrowed for the call. */
+MUST_USE int events_each(struct store *st, int64_t turn_seq, int64_t after,
+                         int (*each)(const struct event *, void *, struct err *), void *arg, struct err *err);
 
 /* Slots: which turn a container serves; the row is there before the container. */
 MUST_USE int slots_remove(struct store *st, const char *slot, struct err *err);

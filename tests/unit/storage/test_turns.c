@@ -209,13 +209,13 @@ Test(turns, are_told_in_order_of_acceptance)
     rig_close(&r);
 }
 
-struct event {
+struct addition {
     const char *id, *type;
 };
 
 static int event_job(struct store *st, void *arg, struct err *err)
 {
-    struct event *e = arg;
+    struct addition *e = arg;
     return events_append(st, e->id, e->type, NULL, 1, err);
 }
 
@@ -224,13 +224,13 @@ Test(events, are_numbered_for_each_turn)
     struct rig r = open_with_channel();
     struct err err;
 
-    cr_assert_eq(db_write(r.db, event_job, &(struct event){"turn_0", "model_call"}, &err), -1);
+    cr_assert_eq(db_write(r.db, event_job, &(struct addition){"turn_0", "model_call"}, &err), -1);
     cr_assert_eq(err.code, ERR_NOT_FOUND);
     cr_assert_eq(rig_insert(r.db, "turn_1", "web:a", PLAIN, false, &err), 0);
     cr_assert_eq(rig_insert(r.db, "turn_2", "web:a", PLAIN, false, &err), 0);
     for (int i = 0; i < 5; i++)
         cr_assert_eq(
-            db_write(r.db, event_job, &(struct event){i % 2 ? "turn_1" : "turn_2", "model_call"}, &err), 0,
+            db_write(r.db, event_job, &(struct addition){i % 2 ? "turn_1" : "turn_2", "model_call"}, &err), 0,
             "%s", err.text);
     cr_assert_str_eq(
         rig_ask(r.db, "SELECT group_concat(n, '') FROM (SELECT n FROM events e JOIN turns t ON t.seq = "
