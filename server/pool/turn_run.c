@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#define LAST_WORDS_MS 500 /* for the stderr of a worker that says it failed */
+
 struct run {
     struct pool *pool;
     const struct queue_item *item;
@@ -313,6 +315,8 @@ static int make_run(struct run *r, struct pool *pool, const struct queue_item *i
 
 static void run_and_commit(struct run *r)
 {
+    struct err err;
+
     r->ending = execute(r);
     if (r->slot->broker) {
         broker_close(r->slot->broker);
@@ -321,6 +325,9 @@ static void run_and_commit(struct run *r)
     enum ending asked = active_settle(r->pool, &r->active);
     if (r->ending == END_NONE)
         r->ending = ending_of(&r->result, &r->stats, asked, r->late, &r->reply);
+    if (r->ending != END_NONE && r->slot->box && r->result.end == BOX_REPLY &&
+        box_last_words(r->slot->box, LAST_WORDS_MS, &r->result, &err) < 0)
+        log_line(LOG_WARN, r->item->turn_id, "stderr: %s", err.text);
     finish(r);
 }
 

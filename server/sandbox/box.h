@@ -2,7 +2,9 @@
 #pragma once
 
 #include "docker/engine.h"
+#include "docker/frames.h"
 #include "sandbox/cgroup.h"
+#include "sandbox/ring.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/spec.h"
 
@@ -37,6 +39,8 @@ struct box {
     int64_t made_ms;      /* what box_create and box_start took */
     struct cgroup cgroup;
     int64_t cpu_before_us; /* what the runtime itself used; -1: not known */
+    struct frames frames;  /* of the attach: where the last read stopped */
+    struct ring errors;    /* stderr */
 };
 
 /* What inspect says of a container's process. */

@@ -2,8 +2,6 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "docker/frames.h"
-#include "sandbox/ring.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -24,8 +22,6 @@ struct run {
     struct box_result *result;
     const char *input;
     size_t input_left;
-    struct frames frames;
-    struct ring ring;
     char *chunk;
     bool input_open, output_open; /* directions of the attach */
     bool exited;                  /* the first process has */
@@ -124,23 +120,23 @@ static int take_stdout(struct run *r, const char *data, size_t len, struct err *
     return 0;
 }
 
+/* What stands behind a complete reply in the same read may still be stderr. */
 static int take_bytes(struct run *r, const char *data, size_t len, struct err *err)
 {
     struct frames_piece piece;
+    int more, rc = 0;
 
-    while (!r->done) {
-        int more = frames_next(&r->frames, &data, &len, &piece, err);
-        if (more < 0) {
+    while (rc == 0 && (more = frames_next(&r->box->frames, &data, &len, &piece, err)) != 0) {
+        if (more < 0 && !r->done)
             lose(r, err->text);
+        if (more < 0)
             return 0;
-        }
-        if (more == 0)
-            return 0;
-        if ((piece.stream == FRAMES_STDOUT ? take_stdout(r, piece.data, piece.len, err)
-                                           : ring_add(&r->ring, piece.data, piece.len, err)) < 0)
-            return -1;
+        if (piece.stream == FRAMES_STDERR)
+            rc = ring_add(&r->box->errors, piece.data, piece.len, err);
+        else if (!r->done)
+            rc = take_stdout(r, piece.data, piece.len, err);
     }
-    return 0;
+    return rc;
 }
 
 /* One read a turn of the loop, so that a flood cannot keep the deadline from being seen. */
@@ -254,6 +250,13 @@ static void take_status(struct run *r)
     ret->oom = ret->signal == SIGKILL && (state.oom_killed || ret->oom_kills > 0);
 }
 
+static int take_errors(struct run *r, struct err *err)
+{
+    buf_free(&r->result->err);
+    r->result->err_total = r->box->errors.total;
+    return r->box->errors.total > 0 ? ring_copy(&r->box->errors, &r->result->err, err) : 0;
+}
+
 int box_run(struct box *box, const char *input, size_t input_len, const struct box_run_limits *limits,
             struct box_result *ret, struct err *err)
 {
@@ -262,7 +265,6 @@ int box_run(struct box *box, const char *input, size_t input_len, const struct b
                     .result = ret,
                     .input = input,
                     .input_left = input_len,
-                    .ring = {.size = LIMIT_STDERR_RING},
                     .input_open = true,
                     .output_open = true,
                     .until = limits->deadline_mono_ms,
@@ -284,10 +286,35 @@ int box_run(struct box *box, const char *input, size_t input_len, const struct b
         rc = step(&r, err);
     if (rc == 0 && ret->end == BOX_EXITED)
         take_status(&r);
-    ret->err_total = r.ring.total;
-    if (rc == 0 && r.ring.total > 0)
-        rc = ring_copy(&r.ring, &ret->err, err);
-    ring_free(&r.ring);
+    if (rc == 0)
+        rc = take_errors(&r, err);
+    free(r.chunk);
+    return rc;
+}
+
+int box_last_words(struct box *box, int timeout_ms, struct box_result *ret, struct err *err)
+{
+    struct run r = {.box = box, .result = ret, .decided = true, .done = true};
+    int64_t deadline = clock_mono_ms() + timeout_ms;
+    struct pollfd p = {.fd = box->attach, .events = POLLIN};
+    ssize_t n = 1;
+    int rc = 0;
+
+    if (box->attach < 0)
+        return 0;
+    box_signal(box, SIGKILL);
+    r.chunk = malloc(CHUNK);
+    if (!r.chunk)
+        return err_no_memory(err);
+    while (rc == 0 && n != 0 && poll(&p, 1, clock_left_ms(deadline)) > 0) {
+        n = recv(box->attach, r.chunk, CHUNK, 0);
+        if (n > 0)
+            rc = take_bytes(&r, r.chunk, (size_t)n, err);
+        else if (n < 0 && errno != EAGAIN && errno != EINTR)
+            n = 0;
+    }
+    if (rc == 0)
+        rc = take_errors(&r, err);
     free(r.chunk);
     return rc;
 }
