@@ -192,6 +192,7 @@ static void eat_memory_in_a_child(void)
     close(0);
     waitpid(pid, &status, 0);
     reply(WIFSIGNALED(status) ? "the child was killed" : "the child lives", NULL);
+    for_ever(); /* so that the cgroup can be read */
 }
 
 static void big_reply(void)
@@ -203,10 +204,10 @@ static void big_reply(void)
     reply(text, NULL);
 }
 
-/* Appends to a file of the workspace for some seconds, so that a test can see who still writes. */
-static void write_on(const char *path)
+/* Appends to a file of the workspace every 10 ms, so that a test can see who still writes. */
+static void write_on(const char *path, int times)
 {
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < times; i++) {
         int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
         if (fd >= 0) {
             put(fd, "more\n", 5);
@@ -219,12 +220,13 @@ static void write_on(const char *path)
 static void reply_then_write(void)
 {
     signal(SIGTERM, SIG_IGN);
+    write_on("/workspace/after-reply-child", 1);
     if (fork() == 0) {
-        write_on("/workspace/after-reply-child");
+        write_on("/workspace/after-reply-child", 500);
         exit(0);
     }
     echo();
-    write_on("/workspace/after-reply");
+    write_on("/workspace/after-reply", 500);
 }
 
 static void close_outputs(void)
@@ -313,6 +315,14 @@ static void dump(void)
     reply("dumped", dump_all(turn_line()));
 }
 
+static void fail(void)
+{
+    static const char failed[] = "{\"ok\":false,\"text\":\"I cannot\"}\n";
+
+    put(2, "this is why\n", 12);
+    put(1, failed, sizeof failed - 1);
+}
+
 static void by_text(void);
 
 static void seccomp_probe(void)
@@ -353,6 +363,7 @@ static const struct {
     {"wide-stderr", wide_stderr},
     {"grow", grow},
     {"dump", dump},
+    {"fail", fail},
     {"by-text", by_text},
 };
 
