@@ -63,7 +63,6 @@ static int send_all(int fd, const char *data, size_t len, int64_t deadline, stru
     return 0;
 }
 
-/* Reads the head and not one byte more: what follows it belongs to the container. */
 static int read_head(int fd, int64_t deadline, char head[HEAD_MAX + 1], struct err *err)
 {
     size_t len = 0;
@@ -78,17 +77,28 @@ static int read_head(int fd, int64_t deadline, char head[HEAD_MAX + 1], struct e
             continue;
         if (n <= 0)
             return err_set(err, ERR_ENGINE_AWAY, "attach: the engine closed the connection");
-        head[len + (size_t)n] = '\0';
-        /* A NUL inside the head hides its end, so that such an answer runs into the bound above. */
-        const char *end = strstr(len > 3 ? head + len - 3 : head, "\r\n\r\n");
+        const char *from = len > 3 ? head + len - 3 : head;
+        const char *end = memmem(from, (size_t)(head + len + n - from), "\r\n\r\n", 4);
         size_t take = end ? (size_t)(end + 4 - (head + len)) : (size_t)n;
         if (recv(fd, head + len, take, 0) != (ssize_t)take)
             return err_set(err, ERR_ENGINE_AWAY, "attach: the engine closed the connection");
         len += take;
         head[len] = '\0';
         if (end)
-            return 0;
+            return strlen(head) == len ? 0 : err_set(err, ERR_ENGINE, "attach: a NUL in the answer's head");
     }
+}
+
+int attach_take_head(int fd, int64_t deadline, struct err *err)
+{
+    char head[HEAD_MAX + 1];
+
+    if (read_head(fd, deadline, head, err) < 0)
+        return -1;
+    if (strncmp(head, "HTTP/1.1 101 ", 13) != 0)
+        return err_set(err, ERR_ENGINE, "attach: the engine answered \"%.*s\"", (int)strcspn(head, "\r\n"),
+                       head);
+    return 0;
 }
 
 int attach_open(struct engine *engine, const char *container, int timeout_ms, int *ret, struct err *err)
@@ -97,7 +107,6 @@ int attach_open(struct engine *engine, const char *container, int timeout_ms, in
     int fd = -1;
     CLEANUP(buf_free)
     struct buf request = BUF_INIT(HEAD_MAX);
-    char head[HEAD_MAX + 1];
     int64_t deadline = clock_mono_ms() + timeout_ms;
 
     if (buf_addf(&request, err, "POST /v1.%u/containers/", engine_api(engine)) < 0 ||
@@ -108,11 +117,8 @@ int attach_open(struct engine *engine, const char *container, int timeout_ms, in
                  err) < 0)
         return -1;
     if (connect_engine(engine_socket(engine), deadline, &fd, err) < 0 ||
-        send_all(fd, request.data, request.len, deadline, err) < 0 || read_head(fd, deadline, head, err) < 0)
+        send_all(fd, request.data, request.len, deadline, err) < 0 || attach_take_head(fd, deadline, err) < 0)
         return -1;
-    if (strncmp(head, "HTTP/1.1 101 ", 13) != 0)
-        return err_set(err, ERR_ENGINE, "attach: the engine answered \"%.*s\"", (int)strcspn(head, "\r\n"),
-                       head);
     *ret = steal_fd(&fd);
     return 0;
 }

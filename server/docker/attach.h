@@ -13,3 +13,8 @@
  * ERR_ENGINE: another answer than 101. */
 MUST_USE int attach_open(struct engine *engine, const char *container, int timeout_ms, int *ret,
                          struct err *err);
+/* The second half of it: reads the answer's head off a connected, non-blocking socket, up to its empty line
+ * and not one byte more, since what follows belongs to the container. The same errors; `deadline`:
+ * clock_mono_ms.
+ */
+MUST_USE int attach_take_head(int fd, int64_t deadline, struct err *err);
