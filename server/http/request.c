@@ -89,7 +89,7 @@ static int take_pair(struct http_req *req, const char *at, size_t len, struct er
 
 int req_parse_query(struct http_req *req, struct err *err)
 {
-    const char *p = req->uri.query, *end = p + req->uri.query_len;
+    const char *p = req->uri.query, *end = p ? p + req->uri.query_len : NULL;
 
     while (p && p < end) {
         const char *amp = memchr(p, '&', (size_t)(end - p));
