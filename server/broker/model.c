@@ -84,6 +84,25 @@ static int as_upstream(struct err *err)
     return -1;
 }
 
+int model_read_answer(const char *text, size_t len, const struct secret *credential, struct model_reply *ret,
+                      struct err *err)
+{
+    CLEANUP(json_free)
+    json_t *answer = NULL;
+    CLEANUP(json_free)
+    json_t *rebuilt = NULL;
+    struct model_reply reply = {0};
+
+    if (json_parse(text, len, &answer, err) < 0)
+        return err_wrap(err, "the model's answer");
+    if (credential && redact_check(answer, credential, err) < 0)
+        return -1;
+    if (model_rebuild(answer, &rebuilt, &reply, err) < 0 || json_text(rebuilt, &reply.text, err) < 0)
+        return -1;
+    *ret = reply;
+    return 0;
+}
+
 int model_call(const struct broker_env *env, const struct model_question *q, struct model_reply *ret,
                struct json_faults *faults, struct err *err)
 {
@@ -93,11 +112,6 @@ int model_call(const struct broker_env *env, const struct model_question *q, str
     struct secret credential = {0};
     CLEANUP(buf_free)
     struct buf text = BUF_INIT(LIMIT_UPSTREAM_ANSWER);
-    CLEANUP(json_free)
-    json_t *answer = NULL;
-    CLEANUP(json_free)
-    json_t *rebuilt = NULL;
-    struct model_reply reply = {0};
 
     if (read_input(q, &in, faults, err) < 0)
         return -1;
@@ -105,14 +119,8 @@ int model_call(const struct broker_env *env, const struct model_question *q, str
         return as_upstream(err);
     if (ask(env, q, &in, &credential, &text, err) < 0)
         return as_upstream(err);
-    if (json_parse(text.data ? text.data : "", text.len, &answer, err) < 0) {
-        err_wrap(err, "the model's answer");
+    if (model_read_answer(text.data ? text.data : "", text.len, credential.data ? &credential : NULL, ret,
+                          err) < 0)
         return as_upstream(err);
-    }
-    if (credential.data && redact_check(answer, &credential, err) < 0)
-        return as_upstream(err);
-    if (model_rebuild(answer, &rebuilt, &reply, err) < 0 || json_text(rebuilt, &reply.text, err) < 0)
-        return as_upstream(err);
-    *ret = reply;
     return 0;
 }

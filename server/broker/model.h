@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "base/secret.h"
 #include "broker/env.h"
 
 struct model_question {
@@ -23,6 +24,10 @@ struct model_reply {
 MUST_USE int model_call(const struct broker_env *env, const struct model_question *question,
                         struct model_reply *ret, struct json_faults *faults, struct err *err);
 
+/* From an answer's text to the reply: parsed, searched for the credential (NULL: none), rebuilt.
+ * ERR_UPSTREAM, ERR_INVALID_JSON, ERR_NO_MEMORY. Pure. */
+MUST_USE int model_read_answer(const char *text, size_t len, const struct secret *credential,
+                               struct model_reply *ret, struct err *err);
 /* Rebuilds a parsed Chat Completions answer: the first choice's message (content, tool_calls), finish_reason
  * and usage; the reply's text is not set. Names and ids of calls are not judged here, since the worker
  * repairs them. ERR_UPSTREAM, ERR_NO_MEMORY. Pure. */
