@@ -63,6 +63,7 @@ class Server:
     def __init__(self, start=True, environment=None, engine=None, **config):
         self.account = pwd.getpwnam(ACCOUNT)
         self.engine = engine or Engine()
+        source = binary()
         # Sockets live in it, and their paths are short; others may pass through but not look.
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="clo-", dir="/tmp"))
         self.root.chmod(0o711)
@@ -72,7 +73,7 @@ class Server:
             os.chown(folder, self.account.pw_uid, self.account.pw_gid)
         # A copy, since the account need not be able to reach the build folder.
         self.binary = self.root / "cloister"
-        shutil.copy2(binary(), self.binary)
+        shutil.copy2(source, self.binary)
         self.binary.chmod(0o755)
         self.config = merge({
             "listen": "127.0.0.1:0",
