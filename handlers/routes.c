@@ -8,10 +8,14 @@
 #define OPEN     SCOPE_OPEN
 #define SMALL    LIMIT_SMALL_BODY
 
+#define TURNS_QUERY "channel status speaker since until limit cursor"
+
 /* clang-format off */
 #define SHARED_ROUTES                                                                               \
     /* method  path                           scope         body             query           handler */ \
     {"POST",   "/v1/turns",                   TURNS,        LIMIT_TURN_BODY, NULL,           turns_create},   \
+    {"GET",    "/v1/turns",                   TURNS | READ, 0,               TURNS_QUERY,    turns_list_get}, \
+    {"POST",   "/v1/turns/{id}/cancel",       TURNS,        0,               NULL,           turn_cancel},    \
     {"GET",    "/v1/turns/{id}",              TURNS | READ, 0,               NULL,           turns_read},     \
     {"GET",    "/v1/channels",                CHANNELS,     0,               "limit cursor", channels_list},  \
     {"GET",    "/v1/channels/{key}",          CHANNELS,     0,               NULL,           channel_read},   \

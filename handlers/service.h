@@ -21,6 +21,8 @@ struct service_host {
     bool (*ready)(void *host, char reason[SERVICE_REASON_SIZE]);
     bool (*has_room)(void *host);                          /* false: new turns are refused (disk_full) */
     bool (*stop_channel)(void *host, const char *channel); /* aborts the running turn; false: none runs */
+    bool (*cancel_turn)(void *host, const char *turn_id);  /* aborts a running turn; false: it does not run */
+    bool (*turn_alive)(void *host, const char *turn_id);   /* its container is not proven dead yet */
     bool (*blocked)(void *host, const char *channel);      /* its last container is not proven dead yet */
 };
 

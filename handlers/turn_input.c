@@ -72,3 +72,23 @@ int turn_input(json_t *body, struct json_faults *faults, struct err *err)
     }
     return 0;
 }
+
+void turn_limits(const json_t *body, const struct config *config, struct json_faults *faults)
+{
+    const struct {
+        const char *name;
+        double most;
+    } table[] = {{"timeout_ms", config->limits.timeout_ms},
+                 {"memory_mb", config->limits.memory_mb},
+                 {"cpus", config->limits.cpus},
+                 {"pids", config->limits.pids}};
+    const json_t *limits = json_object_get(body, "limits");
+
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        const json_t *wanted = json_object_get(limits, table[i].name);
+        char pointer[64];
+        snprintf(pointer, sizeof pointer, "/limits/%s", table[i].name);
+        if (json_is_number(wanted) && json_number_value(wanted) > table[i].most)
+            json_fault(faults, pointer, "may only lower the operator's %.15g", table[i].most);
+    }
+}

@@ -16,6 +16,7 @@ struct wait {
     struct http_ticket *ticket; /* of the park under way */
     struct bus_sub *turn_sub, *key_sub;
     int64_t deadline;
+    bool dead; /* wait for the proven death of its container as well */
 };
 
 static void wake(void *ticket)
@@ -78,7 +79,9 @@ static bool try_answer(struct http_req *req, const struct wait *w, bool now)
         http_problem(req, &err, NULL);
         return true;
     }
-    bool ended = turn_ended(turn->status);
+    /* Asked after the row: what has ended by then and is dead now stays so. */
+    bool ended =
+        turn_ended(turn->status) && !(w->dead && w->sv->host.turn_alive(w->sv->host.host, w->turn_id));
     if (!ended && !now)
         return false;
     if (!ended) {
@@ -122,7 +125,7 @@ static enum http_result woken(struct http_req *req, enum http_why why, void *arg
     return HTTP_DONE;
 }
 
-enum http_result turn_wait(struct http_req *req, const char *turn_id, int wait_s)
+static enum http_result begin(struct http_req *req, const char *turn_id, int wait_s, bool dead)
 {
     struct wait *w = calloc(1, sizeof *w);
     struct err err;
@@ -132,6 +135,7 @@ enum http_result turn_wait(struct http_req *req, const char *turn_id, int wait_s
         return http_problem(req, &err, NULL);
     }
     w->sv = service_of(req);
+    w->dead = dead;
     w->deadline = wait_s == PREFER_END ? HTTP_NO_DEADLINE : clock_mono_ms() + wait_s * 1000LL;
     snprintf(w->turn_id, sizeof w->turn_id, "%s", turn_id);
     snprintf(w->key_id, sizeof w->key_id, "%s", caller_of(req)->key_id);
@@ -141,4 +145,14 @@ enum http_result turn_wait(struct http_req *req, const char *turn_id, int wait_s
         return HTTP_DONE;
     }
     return wait_on(req, w);
+}
+
+enum http_result turn_wait(struct http_req *req, const char *turn_id, int wait_s)
+{
+    return begin(req, turn_id, wait_s, false);
+}
+
+enum http_result turn_wait_dead(struct http_req *req, const char *turn_id, int wait_s)
+{
+    return begin(req, turn_id, wait_s, true);
 }

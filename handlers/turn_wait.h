@@ -8,3 +8,5 @@
  * is, Location and Retry-After. A caller whose key is revoked meanwhile: 401. A client that leaves frees its
  * place; the turn goes on. */
 enum http_result turn_wait(struct http_req *req, const char *turn_id, int wait_s);
+/* The same, but 200 only when its container is proven dead as well. */
+enum http_result turn_wait_dead(struct http_req *req, const char *turn_id, int wait_s);

@@ -2,6 +2,7 @@
 #include "base/id.h"
 #include "handlers/access.h"
 #include "handlers/commit.h"
+#include "handlers/idempotent.h"
 #include "handlers/prefer.h"
 #include "handlers/resources.h"
 #include "handlers/turn_input.h"
@@ -11,6 +12,7 @@
 #include "schemas/protocol.h"
 #include "schemas/schema.h"
 #include "storage/channels.h"
+#include "storage/idempotency.h"
 #include "storage/turns.h"
 
 #include <stdio.h>
@@ -26,6 +28,8 @@ struct creation {
     json_t *request; /* as stored: the body without its channel */
     bool ignored;
     struct prefer prefer;
+    struct idempotent idempotent;
+    char first[TURN_ID_SIZE];  /* the turn that this name stands for already; "": this one */
     struct queue_place *place; /* until the commit: then it belongs to the queue */
 };
 
@@ -46,18 +50,34 @@ static void creation_free_p(struct creation **c)
     creation_free(*c);
 }
 
+static int find_first(struct store *st, void *arg, struct err *err)
+{
+    struct creation *c = arg;
+
+    c->first[0] = '\0';
+    return idempotency_find(st, c->key_id, c->idempotent.name, c->idempotent.hash, c->first, err);
+}
+
 static int insert_job(struct store *st, void *arg, struct err *err)
 {
-    const struct creation *c = arg;
+    struct creation *c = arg;
     struct turn_new t = {.id = c->id,
                          .channel = c->channel,
                          .key_id = c->key_id,
                          .request = c->request,
                          .traceparent = c->traceparent,
                          .ignored = c->ignored,
+                         .max_attempts = (int)json_integer_value(json_object_get(c->request, "max_attempts")),
                          .now_ms = clock_wall_ms()};
 
-    return turns_insert(st, &t, err);
+    if (!c->idempotent.name[0])
+        return turns_insert(st, &t, err);
+    /* Looked up again where writes are in order: of many at once the first inserts, the others find it. */
+    if (find_first(st, c, err) == 0)
+        return 0;
+    if (err->code != ERR_NOT_FOUND || turns_insert(st, &t, err) < 0)
+        return -1;
+    return idempotency_put(st, c->key_id, c->idempotent.name, c->idempotent.hash, c->id, t.now_ms, err);
 }
 
 /* On the writer thread, so that turns enter the queue in the order of their commits and a client that left
@@ -66,7 +86,7 @@ static void insert_committed(void *arg, const struct err *result)
 {
     struct creation *c = arg;
 
-    if (result->code == ERR_NONE && c->place)
+    if (result->code == ERR_NONE && c->place && !c->first[0])
         queue_push(c->sv->queue, STEAL(c->place), c->id);
 }
 
@@ -89,7 +109,9 @@ static enum http_result inserted(struct http_req *req, const struct err *result,
     http_header_add(req, "Vary", "Prefer");
     if (c->prefer.applied && !c->ignored)
         http_header_add(req, "Preference-Applied", "%s", c->prefer.applied);
-    return turn_wait(req, c->id, c->prefer.wait_s);
+    if (c->first[0])
+        http_header_add(req, "Idempotent-Replayed", "true");
+    return turn_wait(req, c->first[0] ? c->first : c->id, c->prefer.wait_s);
 }
 
 static const struct commit_ops insert_ops = {insert_job, insert_committed, inserted, creation_free};
@@ -139,7 +161,7 @@ static int check_line(const struct creation *c, struct err *err)
 }
 
 /* All that is wrong with the body, at once. What passes has its messages and tools rebuilt. */
-static int check_body(json_t *body, struct json_faults *faults, struct err *err)
+static int check_body(const struct config *config, json_t *body, struct json_faults *faults, struct err *err)
 {
     const char *channel = json_str(body, "channel");
     struct err key;
@@ -150,6 +172,7 @@ static int check_body(json_t *body, struct json_faults *faults, struct err *err)
                    key.text); /* its limit is in bytes, the schema counts characters */
     if (turn_input(body, faults, err) < 0)
         return -1;
+    turn_limits(body, config, faults);
     if (faults->total > 0)
         return err_set(err, ERR_INVALID, "the body breaks %zu rules, see errors", faults->total);
     return 0;
@@ -175,7 +198,7 @@ static int prepare(const struct http_req *req, struct creation *c, struct json_f
     CLEANUP(json_free)
     json_t *body = NULL;
 
-    if (http_body_json(req, &body, err) < 0 || check_body(body, faults, err) < 0 ||
+    if (http_body_json(req, &body, err) < 0 || check_body(c->sv->config, body, faults, err) < 0 ||
         take_body(c, body, err) < 0)
         return -1;
     if (access_channel(req, c->channel, SCOPE_TURNS, err) < 0 || check_line(c, err) < 0)
@@ -206,6 +229,14 @@ enum http_result turns_create(struct http_req *req)
     id_new("turn_", c->id, sizeof c->id);
     snprintf(c->traceparent, sizeof c->traceparent, "%s", http_traceparent(req));
     snprintf(c->key_id, sizeof c->key_id, "%s", caller_of(req)->key_id);
+    if (idempotent_read(req, &c->idempotent, &err) < 0)
+        return http_problem(req, &err, NULL);
+    if (c->idempotent.name[0]) { /* a replay needs no place in the queue and no enabled channel */
+        if (db_read(c->sv->db, find_first, c, &err) == 0)
+            return inserted(req, &(struct err){0}, c);
+        if (err.code != ERR_NOT_FOUND)
+            return http_problem(req, &err, NULL);
+    }
     if (prepare(req, c, &faults, &err) < 0)
         return refuse(req, &err, &faults);
     http_body_drop(req); /* the wait may be long */

@@ -33,6 +33,10 @@ json_t *turn_view(const struct turn *t, bool logs)
     json_t *metadata = json_object_get(t->request, "metadata");
 
     bool whole = v && (!metadata || json_object_set(v, "metadata", metadata) == 0);
+    if (whole)
+        whole = json_object_set_new(v, "attempts", json_integer(t->attempts)) == 0;
+    if (whole && t->cancel_requested_ms)
+        whole = json_object_set_new(v, "cancel_requested_at", time_view(t->cancel_requested_ms)) == 0;
     if (whole && logs)
         whole =
             json_object_set_new(v, "stderr", t->stderr_text ? json_string(t->stderr_text) : json_null()) == 0;

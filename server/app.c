@@ -113,6 +113,16 @@ static bool host_stop_channel(void *host, const char *channel)
     return pool_stop_channel(((struct app *)host)->pool, channel);
 }
 
+static bool host_cancel_turn(void *host, const char *turn_id)
+{
+    return pool_cancel_turn(((struct app *)host)->pool, turn_id);
+}
+
+static bool host_turn_alive(void *host, const char *turn_id)
+{
+    return pool_turn_alive(((struct app *)host)->pool, turn_id);
+}
+
 static bool host_blocked(void *host, const char *channel)
 {
     return pool_blocked(((struct app *)host)->pool, channel);
@@ -207,13 +217,13 @@ static int open_doors(struct app *app, struct err *err)
                                 .threads = 1,
                                 .max_connections = ADMIN_CLIENTS};
 
-    app->service =
-        (struct service){.db = app->db,
-                         .queue = app->queue,
-                         .bus = app->bus,
-                         .config = app->config,
-                         .build = build_id(),
-                         .host = {app, host_ready, host_has_room, host_stop_channel, host_blocked}};
+    app->service = (struct service){.db = app->db,
+                                    .queue = app->queue,
+                                    .bus = app->bus,
+                                    .config = app->config,
+                                    .build = build_id(),
+                                    .host = {app, host_ready, host_has_room, host_stop_channel,
+                                             host_cancel_turn, host_turn_alive, host_blocked}};
     if (listen_admin(app->roots->admin_socket, &admin.listen_fd, err) < 0 ||
         http_server_start(&admin, &app->admin, err) < 0)
         return err_wrap(err, "admin socket");

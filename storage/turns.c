@@ -60,22 +60,32 @@ int turns_insert(struct store *st, const struct turn_new *t, struct err *err)
     return data ? events_append(st, t->id, "ended", data, t->now_ms, err) : err_no_memory(err);
 }
 
-/* Whether a turn of this channel begins afresh, and which resets its success will carry out. A reset in the
- * turn's own body counts as one asked for now, so that it outlives a failure. */
-static int take_reset(struct store *st, const struct turn *t, int64_t now_ms, bool *reset, int64_t *seen,
-                      struct err *err)
+/* Whether a turn of this channel begins afresh, and which resets its success will carry out. */
+static int read_reset(struct store *st, const struct turn *t, bool *reset, int64_t *seen, struct err *err)
 {
     CLEANUP(channel_free_p)
     struct channel *c = NULL;
-    bool own = json_is_true(json_object_get(t->request, "reset"));
 
-    if (own && channels_reset(st, t->channel, now_ms, err) < 0)
-        return -1;
     if (channels_get(st, t->channel, &c, err) < 0)
         return -1;
     *reset = channel_reset_pending(c);
     *seen = c->reset_requested;
     return 0;
+}
+
+/* Running in this very slot: its start is tried again because nobody knew whether the first commit had
+ * reached the disk. */
+static int is_started(struct store *st, const struct turn *t, const char *slot, bool *ret, struct err *err)
+{
+    CLEANUP(stmt_done)
+    sqlite3_stmt *stmt = NULL;
+
+    if (stmt_get(st, "SELECT 1 FROM slots WHERE slot = ? AND turn_id = ?", &stmt, err) < 0 ||
+        stmt_bind(st, stmt, err, "ss", slot, t->id) < 0)
+        return -1;
+    int rc = stmt_step(st, stmt, err);
+    *ret = rc == 1 && t->status == TURN_RUNNING;
+    return rc < 0 ? -1 : 0;
 }
 
 int turns_start(struct store *st, const char *id, const char *slot, const char *boot, int64_t now_ms,
@@ -89,12 +99,22 @@ int turns_start(struct store *st, const char *id, const char *slot, const char *
     sqlite3_stmt *update = NULL;
     CLEANUP(stmt_done)
     sqlite3_stmt *bind = NULL;
+    bool started = false;
 
     if (turns_get(st, id, &t, err) < 0)
         return -1;
+    if (is_started(st, t, slot, &started, err) < 0)
+        return -1;
+    if (started)
+        return read_reset(st, t, reset, reset_seen, err);
     if (t->status != TURN_QUEUED)
         return err_set(err, ERR_CONFLICT, "the turn is %s, not queued", turn_status_name(t->status));
-    if (channel_enabled(st, t->channel, &c, err) < 0 || take_reset(st, t, now_ms, reset, reset_seen, err) < 0)
+    if (channel_enabled(st, t->channel, &c, err) < 0)
+        return -1;
+    /* A reset in the turn's own body counts as one asked for now, so that it outlives a failure. */
+    if (json_is_true(json_object_get(t->request, "reset")) && channels_reset(st, t->channel, now_ms, err) < 0)
+        return -1;
+    if (read_reset(st, t, reset, reset_seen, err) < 0)
         return -1;
     if (stmt_get(st,
                  "UPDATE turns SET status = 'running', started_ms = ?, attempts = attempts + 1 WHERE id = ?",
@@ -153,17 +173,6 @@ int turns_end(struct store *st, const struct turn_end *e, struct err *err)
     if (!data)
         return err_no_memory(err);
     return events_append(st, e->id, "ended", data, e->now_ms, err);
-}
-
-int turns_set_metrics(struct store *st, const char *id, const json_t *metrics, struct err *err)
-{
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
-
-    if (stmt_get(st, "UPDATE turns SET metrics = ? WHERE id = ?", &stmt, err) < 0 ||
-        stmt_bind(st, stmt, err, "js", metrics, id) < 0)
-        return -1;
-    return stmt_run(st, stmt, err);
 }
 
 int turns_cancel_queued(struct store *st, const char *channel, enum ending why, int64_t now_ms,

@@ -70,7 +70,7 @@ MUST_USE int turns_get(struct store *st, const char *id, struct turn **ret, stru
 
 /* queued → running: re-checks the channel (ERR_CHANNEL_DISABLED), writes the slot's row and the event
  * `started`. *reset tells whether this turn begins without history, *reset_seen what to hand to turns_end.
- * ERR_CONFLICT when the turn is not queued. */
+ * ERR_CONFLICT when the turn is not queued; the same call again, with the slot that it runs in, is fine. */
 MUST_USE int turns_start(struct store *st, const char *id, const char *slot, const char *boot, int64_t now_ms,
                          bool *reset, int64_t *reset_seen, struct err *err);
 
@@ -90,8 +90,6 @@ MUST_USE int turns_recover(struct store *st, const char *id, int64_t now_ms, boo
 /* Notes that the turn is to be canceled. A queued one ends as canceled at once (*ended true); an ended one is
  * left as it is (*ended true); a running one is for the pool. ERR_NOT_FOUND. */
 MUST_USE int turns_cancel(struct store *st, const char *id, int64_t now_ms, bool *ended, struct err *err);
-/* What is only known after death. Nothing happens when the turn is gone. */
-MUST_USE int turns_set_metrics(struct store *st, const char *id, const json_t *metrics, struct err *err);
 /* Ends every queued turn of a channel as canceled; calls each(id) for those ended. */
 MUST_USE int turns_cancel_queued(struct store *st, const char *channel, enum ending why, int64_t now_ms,
                                  void (*each)(const char *id, void *arg), void *arg, struct err *err);

@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -43,7 +44,9 @@ void log_line(enum log_level level, const char *subject, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    escape(text, safe, sizeof safe);
+    CLEANUP(free_str)
+    char *clean = utf8_sanitize(text, strlen(text)); /* a cut or foreign text may not be UTF-8 */
+    escape(clean ? clean : "out of memory", safe, sizeof safe);
     if (subject) {
         char id[128];
         escape(subject, id, sizeof id);

@@ -52,9 +52,10 @@ int bus_subscribe(struct bus *bus, const char *topic, void (*wake)(void *arg), v
     struct topic *t = NULL, *fresh = calloc(1, sizeof *fresh);
 
     if (!sub || !fresh || strlen(topic) >= TOPIC_SIZE) {
+        int rc = sub && fresh ? err_set(err, ERR_INTERNAL, "topic too long") : err_no_memory(err);
         free(sub);
         free(fresh);
-        return sub && fresh ? err_set(err, ERR_INTERNAL, "topic too long") : err_no_memory(err);
+        return rc;
     }
     pthread_mutex_lock(&bus->lock);
     HASH_FIND_STR(bus->topics, topic, t);

@@ -16,8 +16,10 @@ struct slot {
     char *broker_dir;   /* run_root/<id>; NULL until made */
     struct broker *broker;
     struct box *box;
-    struct slot *next; /* in the graveyard */
-    char *channel;     /* while it lies there: the channel that waits for its death */
+    char turn_id[TURN_ID_SIZE];
+    struct slot *prev_live, *next_live; /* in pool.live, from slot_live until it is buried */
+    struct slot *next;                  /* in the graveyard */
+    char *channel;                      /* while it lies there: the channel that waits for its death */
 };
 
 /* A running turn that others may abort. */
@@ -44,7 +46,7 @@ struct pool {
     pthread_cond_t changed; /* active, graveyard, stopping; monotonic */
     /* Under lock: */
     struct active *active;
-    struct slot *graveyard;
+    struct slot *graveyard, *live;
     bool stopping, engine_ready, has_room;
     char engine_reason[POOL_REASON_SIZE];
 };
@@ -53,7 +55,9 @@ struct pool {
 void turn_run(struct pool *pool, const struct queue_item *item);
 
 /* slot.c */
-/* Makes the folder run_root/<id> and the broker in it; the id is set. */
+/* A slot with a fresh id. From now on its turn counts as alive, until slot_dispose has proven its death. */
+MUST_USE int slot_new(struct pool *pool, const struct queue_item *item, struct slot **ret, struct err *err);
+/* Makes the folder run_root/<id> and the broker in it. */
 MUST_USE int slot_open(struct pool *pool, struct slot *slot, struct err *err);
 /* The channel's folder below workspace_root (the SHA-256 of its key), made when absent; a canonical path,
  * caller frees. ERR_CONFLICT when it is not a plain folder of the service. */
@@ -62,7 +66,7 @@ MUST_USE int slot_workspace(struct pool *pool, const char *channel, char **ret, 
  */
 MUST_USE int slot_bury(struct pool *pool, struct slot *slot, struct err *err);
 /* slot_bury; where it fails the slot goes to the graveyard, and the channel waits. Takes `slot` over. */
-void slot_dispose(struct pool *pool, struct slot *slot, const char *channel);
+void slot_dispose(struct pool *pool, struct slot *slot);
 /* Tries those in the graveyard again; what is proven dead frees its channel. A thread of its own, since each
  * try may take as long as the engine is let. */
 void *graveyard_main(void *arg);

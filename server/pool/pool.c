@@ -132,6 +132,37 @@ bool pool_stop_channel(struct pool *pool, const char *channel)
     return found;
 }
 
+bool pool_cancel_turn(struct pool *pool, const char *turn_id)
+{
+    struct active *a;
+    bool found = false;
+
+    pthread_mutex_lock(&pool->lock);
+    DL_FOREACH(pool->active, a)
+    {
+        if (strcmp(a->turn_id, turn_id) == 0) {
+            active_abort(a, END_CANCELED);
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return found;
+}
+
+bool pool_turn_alive(struct pool *pool, const char *turn_id)
+{
+    struct slot *s;
+    bool alive = false;
+
+    pthread_mutex_lock(&pool->lock);
+    DL_FOREACH2(pool->live, s, next_live)
+    {
+        alive = alive || strcmp(s->turn_id, turn_id) == 0;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return alive;
+}
+
 bool pool_ready(struct pool *pool, char reason[POOL_REASON_SIZE])
 {
     pthread_mutex_lock(&pool->lock);

@@ -41,6 +41,11 @@ MUST_USE int pool_new(const struct pool_deps *deps, struct pool **ret, struct er
 /* Aborts the running turn of a channel (canceled). False when none runs. */
 bool pool_stop_channel(struct pool *pool, const char *channel);
 
+/* Aborts a running turn (canceled). False when it does not run. */
+bool pool_cancel_turn(struct pool *pool, const char *turn_id);
+/* True while something of the turn may live: its container is not proven dead yet. */
+bool pool_turn_alive(struct pool *pool, const char *turn_id);
+
 /* True when turns can run; else `reason` says why not, in one word and a sentence. */
 #define POOL_REASON_SIZE 160
 bool pool_ready(struct pool *pool, char reason[POOL_REASON_SIZE]);

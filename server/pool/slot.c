@@ -1,6 +1,7 @@
 #include "pool/internal.h"
 
 #include "base/fs.h"
+#include "base/id.h"
 #include "base/log.h"
 #include "base/secret.h"
 
@@ -84,28 +85,45 @@ int slot_bury(struct pool *pool, struct slot *slot, struct err *err)
     return 0;
 }
 
-static void slot_free(struct slot *slot)
+int slot_new(struct pool *pool, const struct queue_item *item, struct slot **ret, struct err *err)
 {
+    struct slot *slot = calloc(1, sizeof *slot);
+
+    if (!slot || !(slot->channel = strdup(item->channel))) {
+        free(slot);
+        return err_no_memory(err);
+    }
+    id_hex(slot->id, 16);
+    memcpy(slot->turn_id, item->turn_id, sizeof slot->turn_id);
+    *ret = slot;
+    pthread_mutex_lock(&pool->lock);
+    DL_APPEND2(pool->live, slot, prev_live, next_live);
+    pthread_mutex_unlock(&pool->lock);
+    return 0;
+}
+
+/* Nothing of it is left: who waits for the turn's death hears it. */
+static void slot_free(struct pool *pool, struct slot *slot)
+{
+    pthread_mutex_lock(&pool->lock);
+    DL_DELETE2(pool->live, slot, prev_live, next_live);
+    pthread_mutex_unlock(&pool->lock);
+    bus_publish(pool->deps.bus, slot->turn_id);
     free(slot->broker_dir);
     free(slot->channel);
     free(slot);
 }
 
-void slot_dispose(struct pool *pool, struct slot *slot, const char *channel)
+void slot_dispose(struct pool *pool, struct slot *slot)
 {
     struct err err;
 
     if (slot_bury(pool, slot, &err) == 0) {
-        queue_done(pool->deps.queue, channel);
-        slot_free(slot);
+        queue_done(pool->deps.queue, slot->channel);
+        slot_free(pool, slot);
         return;
     }
     log_line(LOG_ERROR, slot->id, "death is not proven, the channel waits: %s", err.text);
-    slot->channel = strdup(channel);
-    if (!slot->channel) { /* the channel stays blocked until the next start: safe, and said */
-        log_line(LOG_ERROR, slot->id, "out of memory: the channel is blocked until the service restarts");
-        return;
-    }
     pthread_mutex_lock(&pool->lock);
     LL_PREPEND(pool->graveyard, slot);
     pthread_mutex_unlock(&pool->lock);
@@ -122,6 +140,12 @@ static void tend(struct pool *pool)
     LL_FOREACH_SAFE(todo, s, next)
     {
         struct err err;
+        pthread_mutex_lock(&pool->lock);
+        bool leave =
+            pool->stopping && !pool->active; /* each try may take long, and the next start finds them */
+        pthread_mutex_unlock(&pool->lock);
+        if (leave)
+            return;
         if (slot_bury(pool, s, &err) < 0)
             continue;
         log_line(LOG_INFO, s->id, "death is proven, the channel goes on");
@@ -129,7 +153,7 @@ static void tend(struct pool *pool)
         LL_DELETE(pool->graveyard, s);
         pthread_mutex_unlock(&pool->lock);
         queue_done(pool->deps.queue, s->channel);
-        slot_free(s);
+        slot_free(pool, s);
     }
 }
 

@@ -2,7 +2,6 @@
 #include "pool/internal.h"
 
 #include "base/clock.h"
-#include "base/id.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/utf8.h"
@@ -299,16 +298,14 @@ static bool start_turn(struct run *r)
 static int make_run(struct run *r, struct pool *pool, const struct queue_item *item, struct err *err)
 {
     *r = (struct run){.pool = pool, .item = item, .reset_seen = -1};
-    r->result = (struct box_result){.cpu_us = -1, .memory_peak = -1, .exit_code = -1};
+    r->result = (struct box_result){.end = BOX_ENGINE_LOST, .cpu_us = -1, .memory_peak = -1, .exit_code = -1};
     r->active = (struct active){.channel = item->channel, .disk_bytes = -1};
     memcpy(r->active.turn_id, item->turn_id, sizeof r->active.turn_id);
     r->active.abort_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (r->active.abort_fd < 0)
         return err_errno(err, errno, "eventfd");
-    r->slot = calloc(1, sizeof *r->slot);
-    if (!r->slot)
-        return err_no_memory(err);
-    id_hex(r->slot->id, 16);
+    if (slot_new(pool, item, &r->slot, err) < 0)
+        return -1;
     memcpy(r->active.slot, r->slot->id, sizeof r->active.slot);
     return 0;
 }
@@ -347,7 +344,7 @@ void turn_run(struct pool *pool, const struct queue_item *item)
             run_and_commit(&r);
         active_remove(pool, &r.active);
     }
-    slot_dispose(pool, r.slot, item->channel);
+    slot_dispose(pool, r.slot);
     close_fd(&r.active.abort_fd);
     box_result_free(&r.result);
     json_decref(r.reply);

@@ -45,6 +45,21 @@ static bool stop_channel(void *host, const char *channel)
     return true;
 }
 
+/* A turn runs between rig_begin_one and rig_end; its container dies with it. */
+static bool cancel_turn(void *host, const char *turn_id)
+{
+    struct rig *r = host;
+
+    snprintf(r->canceled, sizeof r->canceled, "%s", turn_id);
+    return true;
+}
+
+static bool turn_alive(void *host, const char *turn_id)
+{
+    (void)turn_id;
+    return atomic_load(&((struct rig *)host)->alive);
+}
+
 static bool blocked(void *host, const char *channel)
 {
     (void)channel;
@@ -80,12 +95,13 @@ void rig_start(struct rig *r, unsigned per_channel)
     cr_assert_eq(db_open(r->state, DB_WRITE, &r->db, &err), 0, "%s", err.text);
     cr_assert_eq(queue_new(&limits, &r->queue, &err), 0);
     cr_assert_eq(bus_new(&r->bus, &err), 0);
-    r->service = (struct service){.db = r->db,
-                                  .queue = r->queue,
-                                  .bus = r->bus,
-                                  .config = r->config,
-                                  .build = "test",
-                                  .host = {r, ready, has_room, stop_channel, blocked}};
+    r->service =
+        (struct service){.db = r->db,
+                         .queue = r->queue,
+                         .bus = r->bus,
+                         .config = r->config,
+                         .build = "test",
+                         .host = {r, ready, has_room, stop_channel, cancel_turn, turn_alive, blocked}};
     struct http_config api = {.routes = service_routes,
                               .authorize = service_authorize,
                               .context = &r->service,

@@ -21,7 +21,8 @@ struct rig {
     struct bus *bus;
     struct service service;
     struct http_server *api, *admin;
-    atomic_bool unready, no_room, blocked;
+    atomic_bool unready, no_room, blocked, alive;
+    char canceled[64]; /* the turn that was to be canceled last */
     char stopped[256]; /* the channel that was stopped last */
 };
 

@@ -95,6 +95,10 @@ Test(turns, start_needs_a_queued_turn_of_an_enabled_channel)
     cr_assert_str_eq(rig_ask(r.db, "SELECT count(*) FROM slots"), "0");
     cr_assert_eq(rig_put(r.db, "web:a", true, -1, &err), 0);
     cr_assert_eq(rig_start(r.db, "turn_1", &reset, &seen, &err), 0, "%s", err.text);
+    /* the same start, because nobody knew whether its commit had reached the disk, changes nothing */
+    cr_assert_eq(rig_start(r.db, "turn_1", &reset, &seen, &err), 0, "%s", err.text);
+    cr_assert_str_eq(rig_ask(r.db, "SELECT attempts || count(*) FROM turns JOIN events ON turn = seq"), "12");
+    rig_sql(r.db, "UPDATE slots SET slot = 'another'");
     cr_assert_eq(rig_start(r.db, "turn_1", &reset, &seen, &err), -1);
     cr_assert_eq(err.code, ERR_CONFLICT);
     rig_close(&r);
