@@ -25,12 +25,14 @@ class HttpCase(ServerCase):
         return self.server.call(method, path, body, key or self.key,
                                 {name.replace("_", "-"): value for name, value in headers.items()})
 
-    def send(self, data, seconds=10, half_close=True):
-        """All that comes back on a connection of its own, as [(status, head, body)]; the server must have closed it."""
+    def send(self, data, seconds=10, half_close=True, closes=True):
+        """All that comes back on a connection of its own, as [(status, head, body)]; the server must have closed it, unless
+        the request is one whose rest it may wait for (closes=False)."""
         data = data if isinstance(data, bytes) else data.encode()
         began = time.monotonic()
-        got = raw(self.server.port, data, seconds, half_close)
-        self.assertLess(time.monotonic() - began, seconds, f"the connection stays open after {data[:200]!r}: {got!r}")
+        got = raw(self.server.port, data, seconds if closes else 2, half_close)
+        if closes:
+            self.assertLess(time.monotonic() - began, seconds, f"the connection stays open after {data[:200]!r}: {got!r}")
         answers = []
         while got:
             head, _, rest = got.partition(b"\r\n\r\n")
@@ -244,8 +246,8 @@ class Smuggling(HttpCase):
     INNER = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
     JSON = "Content-Type: application/json"
 
-    def refused(self, data, statuses=(400,), problem=True):
-        answers = self.send(data)
+    def refused(self, data, statuses=(400,), problem=True, closes=True):
+        answers = self.send(data, closes=closes)
         # Some are cut off without a word; none is taken for two.
         self.assertLessEqual(len(answers), 1, f"{data!r}: {answers}")
         for status, head, body in answers:
@@ -330,7 +332,8 @@ class Smuggling(HttpCase):
                        f"{size}\r\n{body}", f"{size}\r\n{body}\r\n", f"{size}\r\n{body}\r\n0\r\n"):
             with self.subTest(chunks=chunks):
                 # The library itself answers what is wrong within a body.
-                self.refused(self.post("Transfer-Encoding: chunked", body=chunks + self.INNER), (400, 409, 413), problem=False)
+                self.refused(self.post("Transfer-Encoding: chunked", body=chunks + self.INNER), (400, 409, 413), problem=False,
+                             closes=False)
         for chunks in (f"{size};ext=1\r\n{body}\r\n0\r\n\r\n", f"000{size}\r\n{body}\r\n000\r\n\r\n",
                        f"{size}\r\n{body}\r\n0\r\nTrailer: x\r\nContent-Length: 5\r\n\r\n"):
             with self.subTest(chunks=chunks):
@@ -348,15 +351,14 @@ class Smuggling(HttpCase):
             self.assertGreaterEqual(answers[0][0], 400)
 
     def test_pipelined_requests_are_two(self):
+        """Or the connection ends after the first, which a client must expect. (RFC 9112 section 9.3.2)"""
         data = self.request("GET /livez HTTP/1.1") + self.request("GET /nowhere HTTP/1.1", ["Connection: close"])
-        self.assertEqual([status for status, _, _ in self.send(data, half_close=False)], [200, 404])
+        self.assertIn([status for status, _, _ in self.send(data, half_close=False)], ([200, 404], [200]))
 
     def test_too_short(self):
         for data in (b"", b"\r\n", b"G", b"GET /livez HTTP/1.1\r\n", b"GET /livez HTTP/1.1\r\nHost: x\r\n"):
             self.refused(data)
-        data = self.post("Content-Length: 100", body="{")
-        answers = self.send(data, seconds=40)
-        self.assertLessEqual(len(answers), 1)
+        self.refused(self.post("Content-Length: 100", body="{"), closes=False)
 
 
 class Slow(HttpCase):

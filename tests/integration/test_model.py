@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-from lib.case import Checks, ServerCase
+from lib.case import SPEAKER, Checks, ServerCase
 from lib.cloister import Server
 from lib.http import poll
 from lib.upstream import Aimock, Upstream, calls, hang_up_of, says
@@ -119,7 +119,20 @@ class Request(ModelCase):
         self.assertEqual(sorted(t["function"]["name"] for t in request.json["tools"]),
                          ["memory_get", "memory_remove", "memory_set"])
         # No header of the caller or the guest, and no credential where none is configured.
-        self.assertEqual({name.lower() for name in request.headers}, {"host", "content-type", "content-length", "accept"})
+        self.assertEqual({name.lower() for name in request.headers},
+                         {"host", "content-type", "content-length", "accept", "traceparent"})
+
+    def test_the_trace_goes_up(self):
+        """A valid traceparent is continued, an invalid one replaced. (W3C Trace Context)"""
+        trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+        body = {"channel": "web:model", "speaker": SPEAKER, "text": "hello"}
+        self.upstream.answer = says("fine")
+        for given, continued in ((f"00-{trace}-00f067aa0ba902b7-01", True), (f"00-{trace}-{'0' * 16}-01", False), (None, False)):
+            self.ok(self.server.call("POST", "/v1/turns", body, self.key, {"traceparent": given}))
+            sent = self.upstream.requests[-1].headers["traceparent"]
+            self.assertRegex(sent, r"^00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]$")
+            self.assertEqual(sent[3:35] == trace, continued, given)
+            self.assertNotIn("00f067aa0ba902b7", sent)
 
     def test_usage_is_counted(self):
         answers = iter([calls(("memory_get", {"scope": "channel"})), says("done")])

@@ -194,8 +194,7 @@ class Bodies(TurnCase):
             faults = self.problem(self.post(self.body(**{name: None})), 422, "invalid")
             self.assertEqual(list(faults), [""])
             self.assertIn(name, faults[""])
-        self.refused("/messages", messages=[])
-        self.refused("/tools", tools=[])
+        self.refused("/attachments", "/model", attachments=[], model="gpt")
         self.refused("/a~1b~0c", **{"a/b~c": 1})
         for wrong in ([], "x", 7, True, None):
             self.assertEqual(list(self.problem(self.post(json.dumps(wrong).encode()), 422, "invalid")), [""])
