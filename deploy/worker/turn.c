@@ -22,6 +22,36 @@ static int refuse(const struct json_faults *faults, struct err *err)
     return -1;
 }
 
+/* A tool of the operator whose schema leads outside would make the broker refuse every call of the turn. */
+static int check_tools(const json_t *tools, const char *pointer, struct json_faults *faults)
+{
+    size_t i, before = faults->total;
+    json_t *tool;
+
+    json_array_foreach(tools, i, tool)
+    {
+        char at[64];
+        snprintf(at, sizeof at, "%s/%zu/parameters", pointer, i);
+        (void)!json_schema_local(json_object_get(tool, "parameters"), at, faults);
+    }
+    return faults->total > before ? -1 : 0;
+}
+
+static int check_all_tools(const json_t *root, struct json_faults *faults)
+{
+    int rc = check_tools(json_object_get(root, "tools"), "/tools", faults);
+    size_t i;
+    json_t *server;
+
+    json_array_foreach(json_object_get(root, "mcp"), i, server)
+    {
+        char at[32];
+        snprintf(at, sizeof at, "/mcp/%zu/tools", i);
+        rc |= check_tools(json_object_get(server, "tools"), at, faults);
+    }
+    return rc;
+}
+
 /* Caller's content goes through the sanitizer that every model input passes. (mission.md section 5) */
 static int sanitize(const json_t *root, struct turn *t, struct json_faults *faults)
 {
@@ -42,7 +72,8 @@ int turn_parse(const char *line, size_t len, struct turn *ret, struct err *err)
 
     if (json_parse(line, len, &t.root, err) < 0)
         return err_wrap(err, "the turn");
-    if (schema_check("worker_turn", t.root, "", &faults) < 0 || sanitize(t.root, &t, &faults) < 0)
+    if (schema_check("worker_turn", t.root, "", &faults) < 0 || check_all_tools(t.root, &faults) < 0 ||
+        sanitize(t.root, &t, &faults) < 0)
         return refuse(&faults, err);
 
     const json_t *speaker = json_object_get(t.root, "speaker");

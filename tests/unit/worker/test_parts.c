@@ -94,7 +94,12 @@ Test(turn, every_member_is_held_to_its_rule)
         {"{\"extra\":1}", "/extra"},
         {"{\"tools\":[{\"name\":\"../x\",\"description\":\"\",\"parameters\":{}}]}", "/tools/0/name"},
         {"{\"tools\":[{\"name\":\"x\",\"description\":\"\"}]}", "/tools/0"},
+        {"{\"tools\":[{\"name\":\"x\",\"description\":\"\",\"parameters\":{\"$ref\":\"http://x\"}}]}",
+         "/tools/0/parameters/$ref"},
         {"{\"mcp\":[{\"server\":\"A\",\"tools\":[]}]}", "/mcp/0/server"},
+        {"{\"mcp\":[{\"server\":\"a\",\"tools\":[{\"name\":\"x\",\"description\":\"\",\"parameters\":{"
+         "\"not\":1}}]}]}",
+         "/mcp/0/tools/0/parameters/not"},
         {"{\"mcp\":[{\"server\":\"a\",\"tools\":[{\"name\":\"get-sum\",\"description\":\"\",\"parameters\":{}"
          "}]}]}",
          "/mcp/0/tools/0/name"},
