@@ -64,7 +64,7 @@ enum http_result channel_put(struct http_req *req)
     int rc = http_body_json(req, &body, &err);
 
     if (rc == 0 && schema_check("channel_put", body, "", &faults) < 0)
-        rc = err_set(&err, ERR_INVALID, "the body breaks %zu rules, see errors", faults.total);
+        rc = json_faults_error(&faults, &err);
     struct channel_job *job = rc == 0 ? channel_job_new(req, &err) : NULL;
     if (!job)
         return http_problem(req, &err, &faults);

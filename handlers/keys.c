@@ -63,7 +63,7 @@ static int check_body(const json_t *body, unsigned *scopes, struct json_faults *
     json_t *name;
 
     if (schema_check("key_create", body, "", faults) < 0)
-        return err_set(err, ERR_INVALID, "the body breaks %zu rules, see errors", faults->total);
+        return json_faults_error(faults, err);
     *scopes = 0;
     json_array_foreach(json_object_get(body, "scopes"), i, name) *scopes |=
         scope_parse(json_string_value(name));

@@ -24,6 +24,7 @@ struct creation {
     char id[TURN_ID_SIZE];
     char key_id[KEY_ID_SIZE];
     char traceparent[TRACEPARENT_SIZE];
+    int64_t began_ms; /* monotonic: the body was complete */
     char *channel;
     json_t *request; /* as stored: the body without its channel */
     bool ignored;
@@ -66,6 +67,7 @@ static int insert_job(struct store *st, void *arg, struct err *err)
                          .key_id = c->key_id,
                          .request = c->request,
                          .traceparent = c->traceparent,
+                         .accept_ms = clock_mono_ms() - c->began_ms,
                          .ignored = c->ignored,
                          .max_attempts = (int)json_integer_value(json_object_get(c->request, "max_attempts")),
                          .now_ms = clock_wall_ms()};
@@ -174,7 +176,7 @@ static int check_body(const struct config *config, json_t *body, struct json_fau
         return -1;
     turn_limits(body, config, faults);
     if (faults->total > 0)
-        return err_set(err, ERR_INVALID, "the body breaks %zu rules, see errors", faults->total);
+        return json_faults_error(faults, err);
     return 0;
 }
 
@@ -225,6 +227,7 @@ enum http_result turns_create(struct http_req *req)
         return http_problem(req, &err, NULL);
     }
     c->sv = service_of(req);
+    c->began_ms = clock_mono_ms();
     c->prefer = prefer_parse(http_header(req, "Prefer"));
     id_new("turn_", c->id, sizeof c->id);
     snprintf(c->traceparent, sizeof c->traceparent, "%s", http_traceparent(req));

@@ -6,16 +6,16 @@
 
 #include <string.h>
 
-static int no_memory(struct json_faults *faults, const struct place *at)
+static int no_memory(struct json_faults *faults)
 {
-    return place_fault(faults, at, "out of memory");
+    json_faults_no_memory(faults);
+    return -1;
 }
 
 /* Puts a value that a constructor of jansson may have failed to make. */
-static int put(json_t *object, const char *key, json_t *steal, struct json_faults *faults,
-               const struct place *at)
+static int put(json_t *object, const char *key, json_t *steal, struct json_faults *faults)
 {
-    return json_object_set_new(object, key, steal) < 0 ? no_memory(faults, at) : 0;
+    return json_object_set_new(object, key, steal) < 0 ? no_memory(faults) : 0;
 }
 
 bool model_function_name(const char *name)
@@ -77,7 +77,7 @@ static json_t *rebuild_call(const json_t *value, const struct place *at, struct 
         json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", json_object_get(value, "id"), "type", "function",
                   "function", "name", json_object_get(function, "name"), "arguments", arguments);
     if (!call)
-        no_memory(faults, at);
+        no_memory(faults);
     return call;
 }
 
@@ -92,7 +92,7 @@ static int rebuild_list(const json_t *value, size_t most, rebuild_fn *rebuild, c
     json_t *list = json_array();
 
     if (!list)
-        return no_memory(faults, at);
+        return no_memory(faults);
     if (!json_is_array(value))
         return place_fault(faults, at, "must be an array");
     if (json_array_size(value) > most)
@@ -101,7 +101,7 @@ static int rebuild_list(const json_t *value, size_t most, rebuild_fn *rebuild, c
         const struct place here = ELEMENT(at, i);
         json_t *rebuilt = rebuild(json_array_get(value, i), &here, faults);
         if (rebuilt && json_array_append_new(list, rebuilt) < 0)
-            no_memory(faults, &here);
+            no_memory(faults);
     }
     if (faults->total > before)
         return -1;
@@ -151,7 +151,7 @@ static void add_tool_call_id(const json_t *value, bool is_tool, json_t *message,
     if (!json_is_string(id) || !model_call_id(json_string_value(id)))
         place_fault(faults, &here, "must be a string of 1 to %d characters", LIMIT_CALL_ID_CHARS);
     else
-        (void)put(message, "tool_call_id", json_incref(id), faults, &here);
+        (void)put(message, "tool_call_id", json_incref(id), faults);
 }
 
 static void add_tool_calls(const json_t *value, bool is_assistant, json_t *message, const struct place *at,
@@ -166,7 +166,7 @@ static void add_tool_calls(const json_t *value, bool is_assistant, json_t *messa
     if (!is_assistant)
         place_fault(faults, &here, "is allowed only where role is assistant");
     else if (rebuild_list(calls, LIMIT_TOOL_CALLS, rebuild_call, &here, &rebuilt, faults) == 0)
-        (void)put(message, "tool_calls", rebuilt, faults, &here);
+        (void)put(message, "tool_calls", rebuilt, faults);
 }
 
 static json_t *rebuild_message(const json_t *value, const struct place *at, struct json_faults *faults)
@@ -179,7 +179,7 @@ static json_t *rebuild_message(const json_t *value, const struct place *at, stru
     json_t *message = json_object();
 
     if (!message) {
-        no_memory(faults, at);
+        no_memory(faults);
         return NULL;
     }
     if (!json_is_object(value)) {
@@ -190,12 +190,12 @@ static json_t *rebuild_message(const json_t *value, const struct place *at, stru
     if (!one_of(name, roles, ARRAY_LEN(roles)))
         place_fault(faults, &MEMBER(at, "role"), "must be system, user, assistant or tool");
     else
-        (void)put(message, "role", json_incref(role), faults, at);
+        (void)put(message, "role", json_incref(role), faults);
     if (!json_is_string(content))
         place_fault(faults, &MEMBER(at, "content"),
                     "must be a string: images, files and audio are not supported");
     else
-        (void)put(message, "content", json_incref(content), faults, at);
+        (void)put(message, "content", json_incref(content), faults);
     add_tool_calls(value, name && strcmp(name, "assistant") == 0, message, at, faults);
     add_tool_call_id(value, name && strcmp(name, "tool") == 0, message, at, faults);
     return faults->total > before ? NULL : json_steal(&message);
@@ -230,7 +230,7 @@ static json_t *rebuild_tool(const json_t *value, const struct place *at, struct 
         json_pack("{s:s, s:{s:O, s:O, s:O}}", "type", "function", "function", "name",
                   json_object_get(function, "name"), "description", description, "parameters", parameters);
     if (!tool)
-        no_memory(faults, at);
+        no_memory(faults);
     return tool;
 }
 
@@ -248,7 +248,7 @@ static void check_unique(const json_t *tools, const struct place *at, struct jso
         if (json_object_get(seen, name))
             place_fault(faults, &MEMBER(&in, "name"), "must be unique among the tools");
         else if (json_object_set_new(seen, name, json_true()) < 0)
-            no_memory(faults, at);
+            no_memory(faults);
     }
 }
 

@@ -46,7 +46,10 @@ static int first_fault(struct json_faults *faults, struct err *err)
     const json_t *first = json_array_get(faults->list, 0);
     const char *pointer = json_str(first, "pointer"), *detail = json_str(first, "detail");
 
-    err_set(err, ERR_INVALID, "%s: %s", pointer ? pointer : "", detail ? detail : "out of memory");
+    if (faults->no_memory)
+        err_no_memory(err);
+    else
+        err_set(err, ERR_INVALID, "%s: %s", pointer ? pointer : "", detail ? detail : "");
     json_faults_free(faults);
     return -1;
 }

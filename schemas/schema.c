@@ -33,7 +33,7 @@ static void step_back(struct walk *w, size_t len)
         w->pointer.data[len] = '\0';
 }
 
-/* One step further down; where the name does not fit, the place stays what it was. */
+/* One step further down. -1 where the name does not fit, -2 without memory: the place stays what it was. */
 static int step_down(struct walk *w, const char *token)
 {
     size_t len = w->pointer.len;
@@ -42,7 +42,7 @@ static int step_down(struct walk *w, const char *token)
     if (json_pointer_add(&w->pointer, token, &err) == 0)
         return 0;
     step_back(w, len);
-    return -1;
+    return err.code == ERR_NO_MEMORY ? -2 : -1;
 }
 
 /* Checks a member or an item one step further down. */
@@ -50,7 +50,10 @@ static void descend(struct walk *w, const char *token, const json_t *schema, con
 {
     size_t len = w->pointer.len;
 
-    if (step_down(w, token) < 0)
+    int rc = step_down(w, token);
+    if (rc == -2)
+        json_faults_no_memory(w->faults);
+    else if (rc < 0)
         json_fault(w->faults, at(w), "the place lies too deep to be named");
     else
         check(w, schema, value);
@@ -83,15 +86,21 @@ static void check_type(struct walk *w, const json_t *type, const json_t *value)
     json_fault(w->faults, at(w), "has a type that is not allowed here");
 }
 
-static bool matches(const char *pattern, const char *text)
+/* Without memory for an answer that is the fault, and the caller is to add none. (A pattern that does not
+ * compile cannot be: the tests use all of them.) */
+static bool matches(struct walk *w, const char *pattern, const char *text)
 {
     regex_t re;
+    int rc = regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB);
 
-    if (regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB) != 0)
-        return false;
-    bool hit = regexec(&re, text, 0, NULL, 0) == 0;
-    regfree(&re);
-    return hit;
+    if (rc == 0) {
+        rc = regexec(&re, text, 0, NULL, 0);
+        regfree(&re);
+    }
+    if (rc == 0 || rc == REG_NOMATCH)
+        return rc == 0;
+    json_faults_no_memory(w->faults);
+    return true;
 }
 
 static void check_string(struct walk *w, const json_t *schema, const json_t *value)
@@ -110,7 +119,7 @@ static void check_string(struct walk *w, const json_t *schema, const json_t *val
     if ((rule = json_object_get(schema, "maxLength")) && (json_int_t)chars > json_integer_value(rule))
         json_fault(w->faults, at(w), "must have at most %lld characters, has %zu",
                    (long long)json_integer_value(rule), chars);
-    if ((rule = json_object_get(schema, "pattern")) && !matches(json_string_value(rule), text))
+    if ((rule = json_object_get(schema, "pattern")) && !matches(w, json_string_value(rule), text))
         json_fault(w->faults, at(w), "must match %s", json_string_value(rule));
     const char *format = json_str(schema, "format");
     if (format && strcmp(format, "no-control") == 0 && utf8_has_control(text, len))
@@ -175,7 +184,7 @@ static void check_member(struct walk *w, const json_t *schema, const char *key, 
 
     if (own)
         descend(w, key, own, member);
-    json_object_foreach(patterns, pattern, sub) if (matches(pattern, key))
+    json_object_foreach(patterns, pattern, sub) if (matches(w, pattern, key))
     {
         known = true;
         descend(w, key, sub, member);
@@ -207,7 +216,10 @@ static void check_object(struct walk *w, const json_t *schema, const json_t *val
     {
         if (names) {
             json_t *text = json_string(key);
-            descend(w, key, names, text);
+            if (text)
+                descend(w, key, names, text);
+            else
+                json_faults_no_memory(w->faults);
             json_decref(text);
         }
         check_member(w, schema, key, member);
@@ -223,6 +235,8 @@ static size_t probe(struct walk *w, const json_t *schema, const json_t *value)
     check(w, schema, value);
     w->faults = outer;
     size_t total = mine.total;
+    if (mine.no_memory) /* what seems to break a rule may keep it, which `not` would turn around */
+        json_faults_no_memory(outer);
     json_faults_free(&mine);
     return total;
 }
@@ -343,7 +357,9 @@ int schema_check(const char *name, const json_t *value, const char *base, struct
 
     if (!schema)
         json_fault(faults, base, "there is no schema %s", name);
-    else if (buf_adds(&w.pointer, base, &err) < 0)
+    else if (buf_adds(&w.pointer, base, &err) < 0 && err.code == ERR_NO_MEMORY)
+        json_faults_no_memory(faults);
+    else if (w.pointer.len < strlen(base))
         json_fault(faults, "", "the place lies too deep to be named");
     else
         check(&w, schema, value);

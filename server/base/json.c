@@ -110,11 +110,27 @@ void json_fault(struct json_faults *faults, const char *pointer, const char *fmt
     /* Paths and cut texts need not be UTF-8, and a fault must not be lost for that. */
     char *safe_pointer = utf8_sanitize(pointer, strlen(pointer));
     char *safe_detail = utf8_sanitize(detail, strlen(detail));
-    if (safe_pointer && safe_detail)
-        json_array_append_new(faults->list,
-                              json_pack("{s:s, s:s}", "pointer", safe_pointer, "detail", safe_detail));
+    json_t *fault = safe_pointer && safe_detail
+                        ? json_pack("{s:s, s:s}", "pointer", safe_pointer, "detail", safe_detail)
+                        : NULL;
+    if (!fault || json_array_append_new(faults->list, fault) < 0)
+        faults->no_memory = true;
     free(safe_pointer);
     free(safe_detail);
+}
+
+void json_faults_no_memory(struct json_faults *faults)
+{
+    faults->total++;
+    faults->no_memory = true;
+}
+
+int json_faults_error(struct json_faults *faults, struct err *err)
+{
+    if (!faults->no_memory)
+        return err_set(err, ERR_INVALID, "the body breaks %zu rules, see errors", faults->total);
+    json_faults_free(faults);
+    return err_no_memory(err);
 }
 
 void json_faults_free(struct json_faults *faults)

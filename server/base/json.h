@@ -5,6 +5,7 @@
 #include "base/buf.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* CLEANUP(json_free) json_t *v */
 static inline void json_free(json_t **v)
@@ -34,9 +35,15 @@ MUST_USE int json_pointer_add(struct buf *pointer, const char *token, struct err
  * kept. Owned by the caller; json_faults_free accepts an untouched one. */
 #define JSON_FAULTS_MAX 32
 struct json_faults {
-    json_t *list; /* NULL while there is none */
-    size_t total; /* also those that were not kept */
+    json_t *list;   /* NULL while there is none */
+    size_t total;   /* also those that were not kept */
+    bool no_memory; /* something could not be looked at or noted, which counts in total too */
 };
 /* Adds one. Out of memory counts as a fault as well, so that nothing invalid passes. */
 void json_fault(struct json_faults *faults, const char *pointer, const char *fmt, ...) FORMAT(3, 4);
+/* There was no memory for a look: a fault, but none of the value. */
+void json_faults_no_memory(struct json_faults *faults);
+/* The error of a value with faults, -1: ERR_INVALID, or ERR_NO_MEMORY (and none in the list), since then the
+ * value may be as good as any. */
+int json_faults_error(struct json_faults *faults, struct err *err);
 void json_faults_free(struct json_faults *faults);

@@ -26,7 +26,7 @@ static int read_input(const struct model_question *q, struct input *in, struct j
     if (json_parse(q->body, q->body_len, &body, err) < 0)
         return -1;
     if (model_input(body, "", &in->messages, &in->tools, faults) < 0)
-        return err_set(err, ERR_INVALID, "the body does not keep the rules");
+        return json_faults_error(faults, err);
     return 0;
 }
 
