@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+/* Without memory an element is simply not in the table: its hh.tbl is NULL. */
+#define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 #include <utlist.h>
 
@@ -64,6 +66,12 @@ int bus_subscribe(struct bus *bus, const char *topic, void (*wake)(void *arg), v
         fresh = NULL;
         snprintf(t->name, sizeof t->name, "%s", topic);
         HASH_ADD_STR(bus->topics, name, t);
+        if (!t->hh.tbl) {
+            pthread_mutex_unlock(&bus->lock);
+            free(t);
+            free(sub);
+            return err_no_memory(err);
+        }
     }
     *sub = (struct bus_sub){.topic = t, .wake = wake, .arg = arg};
     DL_APPEND(t->subs, sub);

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+/* Without memory an element is simply not in the table: its hh.tbl is NULL. */
+#define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 #include <utlist.h>
 
@@ -50,6 +52,7 @@ struct queue {
     struct key_line *keys, *rotation;
     struct queue_place *by_id;
     unsigned reserved, queued;
+    unsigned unlisted; /* pushed without memory for by_id, so found by a walk */
     uint64_t tick;
     bool held, closed;
     int64_t done_ms[64]; /* times of the last ends, a ring */
@@ -165,7 +168,11 @@ static struct channel_line *get_channel(struct queue *q, const char *name)
         return NULL;
     }
     HASH_ADD_KEYPTR(hh, q->channels, c->name, strlen(c->name), c);
-    return c;
+    if (c->hh.tbl)
+        return c;
+    free(c->name);
+    free(c);
+    return NULL;
 }
 
 static struct key_line *get_key(struct queue *q, const char *id)
@@ -177,7 +184,10 @@ static struct key_line *get_key(struct queue *q, const char *id)
         return k;
     snprintf(k->id, sizeof k->id, "%s", id);
     HASH_ADD_STR(q->keys, id, k);
-    return k;
+    if (k->hh.tbl)
+        return k;
+    free(k);
+    return NULL;
 }
 
 static int check_bounds(const struct queue *q, const struct channel_line *c, const struct key_line *k,
@@ -252,6 +262,7 @@ void queue_push(struct queue *q, struct queue_place *place, const char *turn_id)
     snprintf(place->turn_id, sizeof place->turn_id, "%s", turn_id);
     pthread_mutex_lock(&q->lock);
     HASH_ADD_STR(q->by_id, turn_id, place);
+    q->unlisted += place->hh.tbl == NULL;
     DL_APPEND(place->channel->waiting, place);
     place->channel->queued++;
     q->queued++;
@@ -262,7 +273,10 @@ void queue_push(struct queue *q, struct queue_place *place, const char *turn_id)
 /* Takes a pushed place out of its line. */
 static void unlink_place(struct queue *q, struct queue_place *p)
 {
-    HASH_DEL(q->by_id, p);
+    if (p->hh.tbl)
+        HASH_DEL(q->by_id, p);
+    else
+        q->unlisted--;
     DL_DELETE(p->channel->waiting, p);
     p->channel->queued--;
     q->queued--;
@@ -335,12 +349,24 @@ void queue_done(struct queue *q, const char *channel)
     pthread_mutex_unlock(&q->lock);
 }
 
-bool queue_remove(struct queue *q, const char *turn_id)
+static struct queue_place *find_place(struct queue *q, const char *turn_id)
 {
     struct queue_place *p = NULL;
 
-    pthread_mutex_lock(&q->lock);
     HASH_FIND_STR(q->by_id, turn_id, p);
+    if (p || q->unlisted == 0)
+        return p;
+    for (struct channel_line *c = q->channels; c; c = c->hh.next)
+        DL_FOREACH(c->waiting, p)
+    if (strcmp(p->turn_id, turn_id) == 0)
+        return p;
+    return NULL;
+}
+
+bool queue_remove(struct queue *q, const char *turn_id)
+{
+    pthread_mutex_lock(&q->lock);
+    struct queue_place *p = find_place(q, turn_id);
     if (p) {
         struct channel_line *c = p->channel;
         unlink_place(q, p);
@@ -406,14 +432,17 @@ void queue_free(struct queue *q)
 
     if (!q)
         return;
-    HASH_ITER(hh, q->by_id, p, next_place)
-    {
-        unlink_place(q, p);
-        update_ready(q, p->channel);
-        free_place(q, p);
-    }
     HASH_ITER(hh, q->channels, c, next_channel)
-    drop_channel(q, c);
+    {
+        c->reserved++; /* it stays until its places are gone */
+        DL_FOREACH_SAFE(c->waiting, p, next_place)
+        {
+            unlink_place(q, p);
+            update_ready(q, c);
+            free_place(q, p);
+        }
+        drop_channel(q, c);
+    }
     pthread_cond_destroy(&q->wake);
     pthread_mutex_destroy(&q->lock);
     free(q);
