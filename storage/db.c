@@ -37,22 +37,28 @@ struct db {
     struct reserve reserve;
 };
 
-static void run_job(struct store *st, struct request *r)
+/* -1: the transaction holds what it should not, and must not be committed. */
+static int run_job(struct store *st, struct request *r)
 {
     struct err err = {0};
 
     r->result = (struct err){0};
     st->last_failure = 0;
     if (store_exec(st, "SAVEPOINT job", &r->result) < 0)
-        return;
+        return 0;
     if (r->job(st, r->arg, &err) < 0) { /* a job that succeeds may have left an error that it has handled */
         r->result = err;
         if (err.code == ERR_NONE)
             err_set(&r->result, ERR_INTERNAL, "a write failed without saying why");
-        sqlite3_exec(st->sqlite, "ROLLBACK TO job", NULL, NULL, NULL);
+        if (store_exec(st, "ROLLBACK TO job", &err) < 0)
+            return -1;
     }
-    if (store_exec(st, "RELEASE job", &err) < 0 && r->result.code == ERR_NONE)
-        r->result = err;
+    if (store_exec(st, "RELEASE job", &err) < 0) {
+        if (r->result.code == ERR_NONE)
+            r->result = err;
+        return -1;
+    }
+    return 0;
 }
 
 /* One transaction over the batch. 0, or the SQLite code that lost it; then nothing of it is durable. */
@@ -60,12 +66,15 @@ static int commit_batch(struct store *st, struct request *batch, struct err *err
 {
     int lost = 0;
 
+    /* Rolling back takes memory too, and may have failed the last time. */
+    if (!sqlite3_get_autocommit(st->sqlite) && store_exec(st, "ROLLBACK", err) < 0)
+        return st->last_failure ? st->last_failure : SQLITE_ERROR;
     if (store_exec(st, "BEGIN IMMEDIATE", err) < 0)
         return st->last_failure ? st->last_failure : SQLITE_ERROR;
     for (struct request *r = batch; r && !lost; r = r->next) {
-        run_job(st, r);
+        bool clean = run_job(st, r) == 0;
         /* FULL and IOERR may have rolled the whole transaction back. */
-        if (st->last_failure == SQLITE_FULL || st->last_failure == SQLITE_IOERR ||
+        if (!clean || st->last_failure == SQLITE_FULL || st->last_failure == SQLITE_IOERR ||
             sqlite3_get_autocommit(st->sqlite)) {
             lost = st->last_failure ? st->last_failure : SQLITE_ERROR;
             *err = r->result;
@@ -293,7 +302,10 @@ int db_read(struct db *db, db_job job, void *arg, struct err *err)
         rc = job(st, arg, err);
         sqlite3_exec(st->sqlite, "COMMIT", NULL, NULL, NULL);
     }
-    give_reader(db, st);
+    if (sqlite3_get_autocommit(st->sqlite))
+        give_reader(db, st);
+    else /* no memory for the COMMIT: it would keep its snapshot, and begin no other */
+        store_close(st);
     return rc;
 }
 
