@@ -62,22 +62,25 @@
 #define LIMIT_HISTORY_FILE       (256 * 1024)
 
 /* The HTTP front (http.md). Times in milliseconds. */
-#define LIMIT_HTTP_CONNECTIONS 2048        /* beyond it 503 */
-#define LIMIT_HTTP_RESERVE     128         /* beyond those, while idle ones are being closed for new ones */
-#define LIMIT_HTTP_WAITING     2048        /* clients whose head is not whole; the oldest gives way */
-#define LIMIT_HTTP_OTHER_FDS   256         /* descriptors of the process that are no clients */
-#define LIMIT_HTTP_MEMORY      (32 * 1024) /* the library's memory of one connection, touched as needed */
-#define LIMIT_HTTP_HEAD        (16 * 1024)
-#define LIMIT_HTTP_TARGET      4096
-#define LIMIT_HTTP_SWALLOW     (1024 * 1024)      /* of a refused body is read, so that the answer arrives */
-#define LIMIT_HTTP_BODIES      (64 * 1024 * 1024) /* all bodies being received or kept */
-#define LIMIT_HTTP_HEAD_MS     10000
-#define LIMIT_HTTP_BODY_MS     30000
-#define LIMIT_HTTP_REPLY_MS    60000
-#define LIMIT_HTTP_IDLE_MS     75000
-#define LIMIT_HTTP_REFUSED_MS  5000  /* for the body of a request that is refused already */
-#define LIMIT_HTTP_LINGER_MS   2000  /* after an answer given before the request was read */
-#define LIMIT_HTTP_PROBE_MS    15000 /* between probes of a client that closed its sending half */
+#define LIMIT_HTTP_CONNECTIONS  2048        /* beyond it 503 */
+#define LIMIT_HTTP_RESERVE      128         /* beyond those, while idle ones are being closed for new ones */
+#define LIMIT_HTTP_WAITING      2048        /* clients whose head is not whole; the oldest gives way */
+#define LIMIT_HTTP_OTHER_FDS    256         /* descriptors of the process that are no clients */
+#define LIMIT_HTTP_MEMORY       (32 * 1024) /* the library's memory of one connection, touched as needed */
+#define LIMIT_HTTP_HEAD         (16 * 1024)
+#define LIMIT_HTTP_TARGET       4096
+#define LIMIT_HTTP_SWALLOW      (1024 * 1024)      /* of a refused body is read, so that the answer arrives */
+#define LIMIT_HTTP_BODIES       (64 * 1024 * 1024) /* all bodies being received or kept */
+#define LIMIT_HTTP_HEAD_MS      10000
+#define LIMIT_HTTP_BODY_MS      30000
+#define LIMIT_HTTP_REPLY_MS     60000
+#define LIMIT_HTTP_IDLE_MS      75000
+#define LIMIT_HTTP_REFUSED_MS   5000        /* for the body of a request that is refused already */
+#define LIMIT_HTTP_LINGER_MS    2000        /* after an answer given before the request was read */
+#define LIMIT_HTTP_PROBE_MS     15000       /* between probes of a client that closed its sending half */
+#define LIMIT_HTTP_BEAT_MS      15000       /* a stream says at least that often that it lives */
+#define LIMIT_HTTP_STREAM_SEND  (64 * 1024) /* of a stream waits in the kernel for its reader */
+#define LIMIT_HTTP_STREAM_PIECE (2 * 1024 * 1024) /* at once; holds any one event */
 
 /* Configuration file. */
 #define LIMIT_CONFIG_FILE (1024 * 1024)

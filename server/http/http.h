@@ -30,6 +30,7 @@ struct http_config {
                                  LIMIT_HTTP_CONNECTIONS; lowered to what RLIMIT_NOFILE leaves */
     /* How long a client may take, in milliseconds; 0: the LIMIT_HTTP_* of base/limits.h. */
     unsigned head_ms, body_ms, reply_ms, idle_ms;
+    unsigned beat_ms; /* silence after which a stream is asked for a sign of life; 0: LIMIT_HTTP_BEAT_MS */
 };
 
 /* ERR_CONFIG (address not numeric), ERR_SYSTEM (address in use, ...), ERR_NO_MEMORY. The caller ignores

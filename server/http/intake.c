@@ -32,6 +32,7 @@ void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr, enum MH
     *ptr = NULL;
     if (req->ticket)
         park_abandon(req);
+    stream_close(req);
     if (req->begun)
         log_line(LOG_DEBUG, req->id, "%s %s %u%s, %lld ms", req->method,
                  req->match.route ? req->match.route->path : "(no route)", req->status,

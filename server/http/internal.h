@@ -11,6 +11,7 @@
 #include "http/request.h"
 #include "http/response.h"
 #include "http/router.h"
+#include "http/stream.h"
 #include "http/trace.h"
 #include "http/uri.h"
 
@@ -33,6 +34,7 @@ struct conn {
     struct http_ticket *parked; /* counted */
     bool watched;               /* in the watch thread's epoll set */
     bool may_probe;             /* HTTP/1.1: an interim answer is allowed */
+    bool half_closed;           /* seen during a stream: watched for a reset only */
     int64_t probe_at;           /* next probe of a half-closed client, HTTP_NEVER otherwise */
 };
 
@@ -89,6 +91,7 @@ struct http_req {
     void *principal;
     void (*principal_free)(void *);
     struct http_ticket *ticket; /* counted; between http_park and its end */
+    struct http_stream *stream; /* NULL: the answer is none */
     bool settled;               /* the library has noted that it need not read on (intake.c, follow) */
     struct http_header headers[HTTP_HEADERS_MAX];
     unsigned header_count;
@@ -156,23 +159,36 @@ void watch_add(struct conn *c);
 void watch_remove(struct conn *c);
 
 /* park.c */
+enum ticket_state { TICKET_ARMED, TICKET_WOKEN, TICKET_SUSPENDED, TICKET_RESUMED, TICKET_OVER };
 struct http_ticket {
     atomic_uint refs;
     pthread_mutex_t lock;
-    enum { TICKET_ARMED, TICKET_WOKEN, TICKET_SUSPENDED, TICKET_RESUMED, TICKET_OVER } state; /* under lock */
-    int why; /* enum http_why, or WHY_GONE; under lock */
+    enum ticket_state state; /* under lock */
+    int why;                 /* enum http_why, or WHY_GONE; under lock */
     struct MHD_Connection *mhd;
     http_then *then;
     http_gone *gone;
     void *arg;
-    int64_t deadline;
+    int64_t deadline; /* changed only while it is not the connection's */
     bool brief;
+    bool stream; /* its connection is in the middle of an answer: no interim one may be sent */
 };
 #define WHY_GONE (-1)
+/* Armed, with one reference; NULL: out of memory. */
+struct http_ticket *ticket_new(struct http_req *req);
 void ticket_wake(struct http_ticket *t, int why);
+/* Gives the ticket to the connection and suspends that, unless it is woken already: then false. */
+bool ticket_suspend(struct conn *c, struct http_ticket *t);
+/* Takes it away again and tells why it was woken. `next`: TICKET_OVER, or TICKET_ARMED for another round. */
+int ticket_take(struct conn *c, struct http_ticket *t, enum ticket_state next);
+bool http_stopping(struct http_server *s);
 /* After the handler returned HTTP_PARK. True: suspended; false: it is woken already, call park_resume. */
 bool park_suspend(struct http_req *req);
 /* Runs the continuation. False: the client has gone, close. */
 bool park_resume(struct http_req *req, enum http_result *ret);
 /* The request ends with a ticket that nobody took up. */
 void park_abandon(struct http_req *req);
+
+/* stream.c */
+/* The request ends: so does its stream, if it has one. */
+void stream_close(struct http_req *req);

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 
-static bool is_stopping(struct http_server *s)
+bool http_stopping(struct http_server *s)
 {
     pthread_mutex_lock(&s->lock);
     bool stopping = s->stopping;
@@ -10,10 +10,24 @@ static bool is_stopping(struct http_server *s)
     return stopping;
 }
 
+struct http_ticket *ticket_new(struct http_req *req)
+{
+    struct http_ticket *t = calloc(1, sizeof(*t));
+
+    if (!t || pthread_mutex_init(&t->lock, NULL) != 0) {
+        free(t);
+        return NULL;
+    }
+    t->refs = 1;
+    t->mhd = req->mhd;
+    t->deadline = HTTP_NO_DEADLINE;
+    return t;
+}
+
 struct http_ticket *http_park(struct http_req *req, http_then *then, http_gone *gone, void *arg,
                               int64_t deadline, struct err *err)
 {
-    if (is_stopping(req->server)) {
+    if (http_stopping(req->server)) {
         err_set(err, ERR_DRAINING, "the service is stopping");
         return NULL;
     }
@@ -21,14 +35,12 @@ struct http_ticket *http_park(struct http_req *req, http_then *then, http_gone *
         err_set(err, ERR_INTERNAL, "parked twice");
         return NULL;
     }
-    struct http_ticket *t = calloc(1, sizeof(*t));
-    if (!t || pthread_mutex_init(&t->lock, NULL) != 0) {
-        free(t);
+    struct http_ticket *t = ticket_new(req);
+    if (!t) {
         err_no_memory(err);
         return NULL;
     }
     t->refs = 2; /* the caller's and the request's */
-    t->mhd = req->mhd;
     t->then = then;
     t->gone = gone;
     t->arg = arg;
@@ -74,16 +86,15 @@ void http_wake(struct http_ticket *t)
     ticket_wake(t, HTTP_WOKEN);
 }
 
-bool park_suspend(struct http_req *req)
+bool ticket_suspend(struct conn *c, struct http_ticket *t)
 {
-    struct http_server *s = req->server;
-    struct http_ticket *t = req->ticket;
+    struct http_server *s = c->server;
 
-    conn_deadline(req->conn, 0);
+    conn_deadline(c, 0);
     pthread_mutex_lock(&s->lock);
     atomic_fetch_add(&t->refs, 1);
-    req->conn->parked = t;
-    watch_add(req->conn);
+    c->parked = t;
+    watch_add(c);
     bool stopping = t->brief ? s->cutting : s->stopping;
     pthread_mutex_unlock(&s->lock);
     if (stopping)
@@ -101,30 +112,33 @@ bool park_suspend(struct http_req *req)
     return suspend;
 }
 
-/* Takes the ticket away from the connection and ends it; returns why it was woken. */
-static int ticket_end(struct http_req *req)
+int ticket_take(struct conn *c, struct http_ticket *t, enum ticket_state next)
 {
-    struct http_server *s = req->server;
-    struct http_ticket *t = req->ticket;
+    struct http_server *s = c->server;
 
-    req->ticket = NULL;
     pthread_mutex_lock(&s->lock);
-    struct http_ticket *parked = STEAL(req->conn->parked);
-    watch_remove(req->conn);
+    struct http_ticket *parked = STEAL(c->parked);
+    watch_remove(c);
     pthread_mutex_unlock(&s->lock);
     http_ticket_release(parked);
 
     pthread_mutex_lock(&t->lock);
     int why = t->why;
-    t->state = TICKET_OVER;
+    t->why = HTTP_WOKEN;
+    t->state = next;
     pthread_mutex_unlock(&t->lock);
     return why;
 }
 
+bool park_suspend(struct http_req *req)
+{
+    return ticket_suspend(req->conn, req->ticket);
+}
+
 bool park_resume(struct http_req *req, enum http_result *ret)
 {
-    struct http_ticket *t = req->ticket;
-    int why = ticket_end(req);
+    struct http_ticket *t = STEAL(req->ticket);
+    int why = ticket_take(req->conn, t, TICKET_OVER);
 
     if (why == WHY_GONE)
         t->gone(t->arg);
@@ -136,9 +150,9 @@ bool park_resume(struct http_req *req, enum http_result *ret)
 
 void park_abandon(struct http_req *req)
 {
-    struct http_ticket *t = req->ticket;
+    struct http_ticket *t = STEAL(req->ticket);
 
-    ticket_end(req);
+    ticket_take(req->conn, t, TICKET_OVER);
     t->gone(t->arg);
     http_ticket_release(t);
 }

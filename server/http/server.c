@@ -105,6 +105,7 @@ static void defaults(struct http_config *c)
     c->body_ms = c->body_ms ? c->body_ms : LIMIT_HTTP_BODY_MS;
     c->reply_ms = c->reply_ms ? c->reply_ms : LIMIT_HTTP_REPLY_MS;
     c->idle_ms = c->idle_ms ? c->idle_ms : LIMIT_HTTP_IDLE_MS;
+    c->beat_ms = c->beat_ms ? c->beat_ms : LIMIT_HTTP_BEAT_MS;
 }
 
 static struct MHD_Daemon *start_daemon(struct http_server *s)

@@ -23,7 +23,8 @@ static struct conn *conn_by_token(struct http_server *s, uint64_t token)
 
 void watch_add(struct conn *c)
 {
-    struct epoll_event e = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.u64 = conn_token(c)};
+    struct epoll_event e = {.events = (c->half_closed ? 0 : EPOLLRDHUP) | EPOLLONESHOT,
+                            .data.u64 = conn_token(c)};
 
     /* Without the watch the client only waits longer than needed. */
     c->watched = epoll_ctl(c->server->epoll_fd, EPOLL_CTL_ADD, c->fd, &e) == 0;
@@ -73,6 +74,11 @@ static void departure(struct conn *c, uint32_t events, int64_t now)
         return;
     if (events & (EPOLLERR | EPOLLHUP)) {
         ticket_wake(c->parked, WHY_GONE);
+        return;
+    }
+    if (c->parked->stream) { /* what it sends next shows whether there is still a client */
+        c->half_closed = true;
+        ticket_wake(c->parked, HTTP_DEADLINE);
         return;
     }
     if (epoll_ctl(c->server->epoll_fd, EPOLL_CTL_MOD, c->fd, &rearm) < 0)
