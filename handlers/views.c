@@ -2,6 +2,9 @@
 
 #include "base/clock.h"
 
+#include <stdio.h>
+#include <string.h>
+
 /* An RFC 3339 time, or null for 0. */
 static json_t *time_view(int64_t ms)
 {
@@ -22,6 +25,25 @@ static json_t *error_view(const struct turn *t)
     return json_pack("{s:s, s:s}", "code", t->error_code, "detail", t->error_detail ? t->error_detail : "");
 }
 
+/* The spans that the pool has noted, with times as the API tells them. */
+static json_t *trace_view(const struct turn *t)
+{
+    char trace_id[33] = "";
+    json_t *spans = json_array(), *span;
+    size_t i;
+
+    if (strlen(t->traceparent) == TURN_TRACE_SIZE - 1) /* 00-<trace id>-<parent>-<flags> */
+        snprintf(trace_id, sizeof trace_id, "%.32s", t->traceparent + 3);
+    json_array_foreach(t->spans, i, span)
+    {
+        json_array_append_new(
+            spans, json_pack("{s:O, s:o, s:O}", "name", json_object_get(span, "name"), "started_at",
+                             time_view(json_integer_value(json_object_get(span, "started_ms"))),
+                             "duration_ms", json_object_get(span, "duration_ms")));
+    }
+    return json_pack("{s:s, s:o}", "trace_id", trace_id, "spans", spans);
+}
+
 json_t *turn_view(const struct turn *t, bool logs)
 {
     json_t *v = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "id", t->id, "object",
@@ -37,9 +59,10 @@ json_t *turn_view(const struct turn *t, bool logs)
         whole = json_object_set_new(v, "attempts", json_integer(t->attempts)) == 0;
     if (whole && t->cancel_requested_ms)
         whole = json_object_set_new(v, "cancel_requested_at", time_view(t->cancel_requested_ms)) == 0;
+    if (whole)
+        whole = json_object_set_new(v, "trace", trace_view(t)) == 0;
     if (whole && logs)
-        whole =
-            json_object_set_new(v, "stderr", t->stderr_text ? json_string(t->stderr_text) : json_null()) == 0;
+        whole = json_object_set_new(v, "logs", or_null(t->logs)) == 0;
     if (whole)
         return v;
     json_decref(v);

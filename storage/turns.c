@@ -45,12 +45,13 @@ int turns_insert(struct store *st, const struct turn_new *t, struct err *err)
         return -1;
     if (stmt_get(st,
                  "INSERT INTO turns (id, channel, key_id, status, request, created_ms, finished_ms, "
-                 "traceparent, speaker_id, max_attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 "traceparent, speaker_id, max_attempts, accept_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                  &stmt, err) < 0 ||
-        stmt_bind(st, stmt, err, "ssssjiissi", t->id, t->channel, t->key_id,
+        stmt_bind(st, stmt, err, "ssssjiissii", t->id, t->channel, t->key_id,
                   turn_status_name(t->ignored ? TURN_IGNORED : TURN_QUEUED), t->request, t->now_ms,
                   t->ignored ? t->now_ms : (int64_t)0, t->traceparent ? t->traceparent : "",
-                  speaker ? speaker : "", (int64_t)(t->max_attempts > 1 ? t->max_attempts : 1)) < 0 ||
+                  speaker ? speaker : "", (int64_t)(t->max_attempts > 1 ? t->max_attempts : 1),
+                  t->accept_ms) < 0 ||
         stmt_run(st, stmt, err) < 0)
         return -1;
     if (!t->ignored)
@@ -158,15 +159,16 @@ int turns_end(struct store *st, const struct turn_end *e, struct err *err)
         return err_set(err, ERR_CONFLICT, "the turn has ended as %s", turn_status_name(t->status));
     if (stmt_get(st,
                  "UPDATE turns SET status = ?, reply = ?, error_code = ?, error_detail = ?, metrics = ?, "
-                 "stderr = ?, "
-                 "finished_ms = ? WHERE id = ?",
+                 "logs = ?, spans = ?, finished_ms = ? WHERE id = ?",
                  &stmt, err) < 0 ||
-        stmt_bind(st, stmt, err, "sjssjsis", turn_status_name(status), e->reply,
+        stmt_bind(st, stmt, err, "sjssjjjis", turn_status_name(status), e->reply,
                   bad ? ending_name(e->ending) : NULL, bad ? ending_detail(e->ending) : NULL, e->metrics,
-                  e->stderr_text, e->now_ms, e->id) < 0 ||
+                  e->logs, e->spans, e->now_ms, e->id) < 0 ||
         stmt_run(st, stmt, err) < 0)
         return -1;
     if (!bad && e->reset_seen >= 0 && apply_reset(st, t->channel, e->reset_seen, err) < 0)
+        return -1;
+    if (e->reply && events_append(st, e->id, "reply", e->reply, e->now_ms, err) < 0)
         return -1;
     data = json_pack("{s:s, s:s*}", "status", turn_status_name(status), "code",
                      bad ? ending_name(e->ending) : NULL);

@@ -40,17 +40,20 @@ struct turn {
     char *channel;
     char *key_id; /* the owner; "" for the local administrator */
     enum turn_status status;
-    json_t *request;                             /* {speaker, text, reset?, metadata?, …} as accepted */
-    json_t *reply;                               /* {text, …} or NULL */
-    char *error_code;                            /* NULL when none */
-    char *error_detail;                          /* our own sentence; NULL when none */
-    json_t *metrics;                             /* or NULL */
-    char *stderr_text;                           /* what the worker wrote there, cut; NULL when nothing */
+    json_t *request;    /* {speaker, text, reset?, metadata?, …} as accepted */
+    json_t *reply;      /* {text, …} or NULL */
+    char *error_code;   /* NULL when none */
+    char *error_detail; /* our own sentence; NULL when none */
+    json_t *metrics;    /* or NULL */
+    json_t *spans; /* [{name, started_ms, duration_ms, …}] of its run, in order of their end; NULL when it
+                      never ran */
+    json_t *logs;  /* {stderr, stdout?}: {text, bytes, truncated}; NULL when it never ran */
     char traceparent[TURN_TRACE_SIZE];           /* W3C trace context of the request; "" when there is none */
     int attempts, max_attempts;                  /* starts so far, and how many there may be */
     int64_t cancel_requested_ms;                 /* wall; 0: nobody asked */
     bool events_pruned;                          /* its early events are gone */
     int64_t created_ms, started_ms, finished_ms; /* wall; 0: not yet */
+    int64_t accept_ms;                           /* from the request's arrival to created_ms */
 };
 void turn_free(struct turn *t); /* accepts NULL */
 DEFINE_CLEANUP(struct turn *, turn_free)
@@ -62,6 +65,7 @@ struct turn_new {
     int max_attempts;        /* 1 and more; 0 counts as 1 */
     bool ignored;            /* stored as ended with status ignored; takes no place in the queue */
     int64_t now_ms;
+    int64_t accept_ms; /* since the request arrived */
 };
 /* The turn and its first event. ERR_CHANNEL_DISABLED when the channel is not enabled at that moment. */
 MUST_USE int turns_insert(struct store *st, const struct turn_new *t, struct err *err);
@@ -78,7 +82,7 @@ struct turn_end {
     const char *id;
     enum ending ending;            /* END_NONE: succeeded */
     const json_t *reply, *metrics; /* borrowed; NULL: none */
-    const char *stderr_text;       /* NULL: none */
+    const json_t *logs, *spans;    /* NULL: none */
     int64_t reset_seen;            /* from turns_start; -1: none. Applied only on success */
     int64_t now_ms;
 };

@@ -7,9 +7,10 @@
 #include <string.h>
 
 #define COLUMNS                                                                                              \
-    "id, seq, channel, key_id, status, request, reply, error_code, error_detail, metrics, stderr, "          \
+    "id, seq, channel, key_id, status, request, reply, error_code, error_detail, metrics, logs, "            \
     "created_ms, "                                                                                           \
-    "started_ms, finished_ms, traceparent, attempts, max_attempts, cancel_requested_ms, events_pruned"
+    "started_ms, finished_ms, traceparent, attempts, max_attempts, cancel_requested_ms, events_pruned, "     \
+    "spans, accept_ms"
 
 static const char *const status_names[] = {
 #define X(code, name) [code] = name,
@@ -50,7 +51,8 @@ void turn_free(struct turn *t)
     free(t->error_code);
     free(t->error_detail);
     json_decref(t->metrics);
-    free(t->stderr_text);
+    json_decref(t->logs);
+    json_decref(t->spans);
     free(t);
 }
 
@@ -78,7 +80,8 @@ static int from_row(sqlite3_stmt *stmt, struct turn **ret, struct err *err)
         status_from((const char *)sqlite3_column_text(stmt, 4), &t->status, err) < 0 ||
         column_json(stmt, 5, &t->request, err) < 0 || column_json(stmt, 6, &t->reply, err) < 0 ||
         column_text(stmt, 7, &t->error_code, err) < 0 || column_text(stmt, 8, &t->error_detail, err) < 0 ||
-        column_json(stmt, 9, &t->metrics, err) < 0 || column_text(stmt, 10, &t->stderr_text, err) < 0)
+        column_json(stmt, 9, &t->metrics, err) < 0 || column_json(stmt, 10, &t->logs, err) < 0 ||
+        column_json(stmt, 19, &t->spans, err) < 0)
         return -1;
     t->created_ms = sqlite3_column_int64(stmt, 11);
     t->started_ms = sqlite3_column_int64(stmt, 12);
@@ -88,6 +91,7 @@ static int from_row(sqlite3_stmt *stmt, struct turn **ret, struct err *err)
     t->attempts = sqlite3_column_int(stmt, 15);
     t->max_attempts = sqlite3_column_int(stmt, 16);
     t->cancel_requested_ms = sqlite3_column_int64(stmt, 17);
+    t->accept_ms = sqlite3_column_int64(stmt, 20);
     t->events_pruned = sqlite3_column_int(stmt, 18) != 0;
     *ret = STEAL(t);
     return 0;

@@ -50,7 +50,7 @@ static void forget(struct recovery *r)
     *r = (struct recovery){0};
 }
 
-/* Ends what was running, then lists what is queued. */
+/* Ends what was running, or queues it again where the caller allowed that; then lists what is queued. */
 static int recover_job(struct store *st, void *arg, struct err *err)
 {
     struct recovery *r = arg;
@@ -60,12 +60,10 @@ static int recover_job(struct store *st, void *arg, struct err *err)
         return -1;
     size_t interrupted = r->count;
     for (size_t i = 0; i < r->count; i++) {
-        struct turn_end end = {.id = r->list[i].turn_id,
-                               .ending = END_SERVER_RESTARTED,
-                               .reset_seen = -1,
-                               .now_ms = clock_wall_ms()};
-        if (turns_end(st, &end, err) < 0)
+        bool again = false;
+        if (turns_recover(st, r->list[i].turn_id, clock_wall_ms(), &again, err) < 0)
             return -1;
+        interrupted -= again;
     }
     forget(r);
     r->interrupted = (unsigned)interrupted;

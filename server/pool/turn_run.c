@@ -1,5 +1,5 @@
 /* One turn, top to bottom: start → slot → run → end → proven death. */
-#include "pool/internal.h"
+#include "pool/run.h"
 
 #include "base/clock.h"
 #include "base/limits.h"
@@ -14,24 +14,6 @@
 
 #define LAST_WORDS_MS 500 /* for the stderr of a worker that says it failed */
 
-struct run {
-    struct pool *pool;
-    const struct queue_item *item;
-    struct turn *turn;
-    struct slot *slot;
-    struct active active;
-    bool reset;
-    int64_t reset_seen;
-    int64_t started; /* monotonic */
-    struct box_result result;
-    bool late; /* the result came at the deadline or after it */
-    struct broker_stats stats;
-    enum ending ending;
-    json_t *reply;
-};
-
-/* Starts and loads the turn in one step: where the start is committed nothing may fail before the turn runs.
- */
 static int start_job(struct store *st, void *arg, struct err *err)
 {
     struct run *r = arg;
@@ -41,55 +23,6 @@ static int start_job(struct store *st, void *arg, struct err *err)
                     &r->reset_seen, err) < 0)
         return -1;
     return turns_get(st, r->item->turn_id, &r->turn, err);
-}
-
-/* The events of calls, written behind the turn's back in order of their end. */
-struct call_event {
-    char turn_id[TURN_ID_SIZE];
-    struct bus *bus;
-    json_t *data;
-    int64_t at;
-};
-
-static int call_job(struct store *st, void *arg, struct err *err)
-{
-    struct call_event *e = arg;
-
-    return events_append(st, e->turn_id, "model_call", e->data, e->at, err);
-}
-
-static void call_done(void *arg, const struct err *result)
-{
-    struct call_event *e = arg;
-
-    if (result->code == ERR_NONE)
-        bus_publish(e->bus, e->turn_id);
-    else
-        log_line(LOG_WARN, e->turn_id, "an event is lost: %s", result->text);
-    json_decref(e->data);
-    free(e);
-}
-
-static void on_call(void *arg, const struct broker_call *call)
-{
-    struct run *r = arg;
-    struct err err;
-    struct call_event *e = calloc(1, sizeof *e);
-
-    if (!e)
-        return;
-    memcpy(e->turn_id, r->item->turn_id, sizeof e->turn_id);
-    e->bus = r->pool->deps.bus;
-    e->at = clock_wall_ms();
-    e->data = json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "name", call->name, "status",
-                        call->status, "started_ms", (json_int_t)call->started_wall_ms, "duration_ms",
-                        (json_int_t)call->duration_ms, "bytes_in", (json_int_t)call->bytes_in, "bytes_out",
-                        (json_int_t)call->bytes_out, "prompt_tokens", (json_int_t)call->prompt_tokens,
-                        "completion_tokens", (json_int_t)call->completion_tokens);
-    if (!e->data || db_submit(r->pool->deps.db, call_job, call_done, e, &err) < 0) {
-        json_decref(e->data);
-        free(e);
-    }
 }
 
 static enum ending ending_of_failure(const struct run *r, const char *where, const struct err *err)
@@ -109,6 +42,21 @@ static enum ending ending_of_failure(const struct run *r, const char *where, con
     }
 }
 
+/* The request's own limits, which the handler has held against the operator's. */
+static json_int_t limit_of(const struct turn *t, const char *name)
+{
+    return json_integer_value(json_object_get(json_object_get(t->request, "limits"), name));
+}
+
+static struct box_caps caps_of(const struct turn *t)
+{
+    return (struct box_caps){
+        .memory_mb = (unsigned)limit_of(t, "memory_mb"),
+        .pids = (unsigned)limit_of(t, "pids"),
+        .cpus = json_number_value(json_object_get(json_object_get(t->request, "limits"), "cpus")),
+    };
+}
+
 /* The container, made with the channel's workspace and running, its broker bound. */
 static int open_box(struct run *r, const char *workspace, int64_t deadline, struct err *err)
 {
@@ -116,10 +64,11 @@ static int open_box(struct run *r, const char *workspace, int64_t deadline, stru
     struct broker_turn bind = {.turn_id = r->turn->id,
                                .deadline = deadline,
                                .traceparent = r->turn->traceparent,
-                               .on_call = on_call,
+                               .on_call = run_on_call,
                                .arg = r};
 
-    if (box_create(r->pool->deps.sandbox, slot->id, slot->broker_dir, workspace, &slot->box, err) < 0)
+    struct box_caps caps = caps_of(r->turn);
+    if (box_create(r->pool->deps.sandbox, slot->id, slot->broker_dir, workspace, &caps, &slot->box, err) < 0)
         return -1;
     bind.container_id = box_container_id(slot->box);
     if (broker_bind(slot->broker, &bind, err) < 0)
@@ -136,7 +85,7 @@ static int make_line(const struct run *r, char **ret, struct err *err)
                                .prompt = c->model.prompt,
                                .time_zone = c->model.time_zone,
                                .reset = r->reset,
-                               .deadline_ms = c->limits.timeout_ms};
+                               .deadline_ms = r->timeout_ms};
 
     return worker_turn_line(&line, ret, err);
 }
@@ -145,11 +94,13 @@ static int make_line(const struct run *r, char **ret, struct err *err)
 static enum ending execute(struct run *r)
 {
     const struct config *c = r->pool->deps.config;
-    int64_t deadline = r->started + c->limits.timeout_ms;
+    int64_t deadline = r->started + r->timeout_ms;
     struct box_run_limits limits = {.deadline_mono_ms = deadline,
                                     .grace_ms = c->limits.grace_ms,
                                     .abort_fd = r->active.abort_fd,
-                                    .max_stdout = LIMIT_STDOUT};
+                                    .max_stdout = LIMIT_STDOUT,
+                                    .on_stderr = run_on_stderr,
+                                    .arg = r};
     CLEANUP(free_str)
     char *workspace = NULL;
     CLEANUP(free_str)
@@ -164,111 +115,12 @@ static enum ending execute(struct run *r)
         return ending_of_failure(r, "turn", &err);
     if (open_box(r, workspace, deadline, &err) < 0)
         return ending_of_failure(r, "container", &err);
+    run_span(r, "start", r->turn->started_ms, clock_mono_ms() - r->started);
     if (box_run(r->slot->box, line, strlen(line), &limits, &r->result, &err) < 0)
         return ending_of_failure(r, "run", &err);
     r->late = clock_left_ms(deadline) == 0;
+    r->ended_ms = clock_wall_ms();
     return END_NONE;
-}
-
-static json_t *metrics_of(const struct run *r)
-{
-    const struct box_result *b = &r->result;
-    json_t *m = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I}", "queue_ms", (json_int_t)(r->turn->started_ms - r->turn->created_ms),
-        "run_ms", (json_int_t)(clock_mono_ms() - r->started), "start_ms", (json_int_t)b->start_ms,
-        "model_calls", (json_int_t)r->stats.model_calls, "prompt_tokens", (json_int_t)r->stats.prompt_tokens,
-        "completion_tokens", (json_int_t)r->stats.completion_tokens);
-
-    if (m && b->cpu_us >= 0)
-        json_object_set_new(m, "cpu_ms", json_integer(b->cpu_us / 1000));
-    if (m && b->memory_peak >= 0)
-        json_object_set_new(m, "memory_peak_bytes", json_integer(b->memory_peak));
-    if (m)
-        json_object_set_new(m, "oom_kills", json_integer(b->oom_kills));
-    if (m && b->exit_code >= 0)
-        json_object_set_new(m, "exit_code", json_integer(b->exit_code));
-    return m;
-}
-
-/* Waits a little after a write that failed. False when the service stops: then the database stays as it is
- * and recovery decides at the next start. */
-static bool may_retry(struct pool *pool)
-{
-    pthread_mutex_lock(&pool->lock);
-    bool stopping = pool->stopping;
-    pthread_mutex_unlock(&pool->lock);
-    if (!stopping)
-        clock_sleep_ms(500);
-    return !stopping;
-}
-
-static int end_job(struct store *st, void *arg, struct err *err)
-{
-    return turns_end(st, arg, err);
-}
-
-/* A worker that goes on after its reply may be what keeps the disk full. */
-static void kill_worker(const char *turn_id, struct slot *slot)
-{
-    struct err err;
-
-    if (slot->box && box_remove(slot->box, &err) < 0)
-        log_line(LOG_ERROR, turn_id, "the container is not proven dead yet: %s", err.text);
-}
-
-/* The end must reach the disk: while it cannot (disk full, I/O error) it is tried again, with the container
- * dead, until the service stops; then recovery ends the turn as interrupted. */
-static void commit_end(struct pool *pool, const char *turn_id, struct slot *slot, struct turn_end *end)
-{
-    struct err err;
-
-    do {
-        end->now_ms = clock_wall_ms();
-        if (db_write(pool->deps.db, end_job, end, &err) == 0 || err.code == ERR_CONFLICT ||
-            err.code == ERR_NOT_FOUND)
-            break;
-        log_line(LOG_ERROR, turn_id, "the end is not written yet: %s", err.text);
-        kill_worker(turn_id, slot);
-    } while (may_retry(pool));
-    bus_publish(pool->deps.bus, turn_id);
-}
-
-/* The end of stderr as text; where its beginning is lost it begins with a whole character, and says so.
- * (mission.md 1) */
-static char *stderr_text(const struct box_result *b)
-{
-    static const char mark[] = "[cut] ";
-    char *kept = b->err.data;
-    size_t skip = sizeof mark - 1;
-
-    if (b->err.len == 0)
-        return NULL;
-    if (b->err_total <= b->err.len || b->err.len < 2 * sizeof mark)
-        return utf8_sanitize(kept, b->err.len);
-    while (((unsigned char)kept[skip] & 0xC0) == 0x80 && skip < sizeof mark + 2)
-        skip++;
-    memcpy(kept + skip - (sizeof mark - 1), mark, sizeof mark - 1);
-    return utf8_sanitize(kept + skip - (sizeof mark - 1), b->err.len - (skip - (sizeof mark - 1)));
-}
-
-static void finish(struct run *r)
-{
-    CLEANUP(json_free)
-    json_t *metrics = metrics_of(r);
-    CLEANUP(free_str)
-    char *text = stderr_text(&r->result);
-    struct turn_end end = {.id = r->turn->id,
-                           .ending = r->ending,
-                           .reply = r->reply,
-                           .metrics = metrics,
-                           .stderr_text = text,
-                           .reset_seen = r->reset_seen};
-
-    commit_end(r->pool, r->turn->id, r->slot, &end);
-    log_line(LOG_INFO, r->turn->id, "ended: %s",
-             r->ending == END_NONE ? "succeeded" : ending_name(r->ending));
-    if (r->result.note[0])
-        log_line(LOG_WARN, r->turn->id, "%s", r->result.note);
 }
 
 /* queued → running. Where the channel was turned off or deleted meanwhile the turn ends as canceled; where it
@@ -280,18 +132,21 @@ static bool start_turn(struct run *r)
 
     while (db_write(pool->deps.db, start_job, r, &err) < 0) {
         if (err.code == ERR_CHANNEL_DISABLED) {
-            struct turn_end end = {.id = r->item->turn_id, .ending = END_CHANNEL_DISABLED, .reset_seen = -1};
-            commit_end(pool, r->item->turn_id, r->slot, &end);
+            run_end_unstarted(r, END_CHANNEL_DISABLED);
             return false;
         }
         if (err.code == ERR_CONFLICT || err.code == ERR_NOT_FOUND)
             return false;
         log_line(LOG_ERROR, r->item->turn_id, "the start is not written yet: %s", err.text);
-        if (!may_retry(pool))
+        if (!run_may_retry(pool))
             return false;
     }
     bus_publish(pool->deps.bus, r->turn->id);
     r->started = clock_mono_ms();
+    run_span(r, "accept", r->turn->created_ms - r->turn->accept_ms, r->turn->accept_ms);
+    run_span(r, "queue", r->turn->created_ms, r->turn->started_ms - r->turn->created_ms);
+    r->timeout_ms = limit_of(r->turn, "timeout_ms") ? (int)limit_of(r->turn, "timeout_ms")
+                                                    : pool->deps.config->limits.timeout_ms;
     return true;
 }
 
@@ -325,7 +180,7 @@ static void run_and_commit(struct run *r)
     if (r->ending != END_NONE && r->slot->box && r->result.end == BOX_REPLY &&
         box_last_words(r->slot->box, LAST_WORDS_MS, &r->result, &err) < 0)
         log_line(LOG_WARN, r->item->turn_id, "stderr: %s", err.text);
-    finish(r);
+    run_report(r);
 }
 
 void turn_run(struct pool *pool, const struct queue_item *item)
@@ -336,7 +191,7 @@ void turn_run(struct pool *pool, const struct queue_item *item)
     while (make_run(&r, pool, item, &err) < 0) {
         close_fd(&r.active.abort_fd);
         log_line(LOG_ERROR, item->turn_id, "the turn cannot start yet: %s", err.text);
-        if (!may_retry(pool))
+        if (!run_may_retry(pool))
             return;
     }
     if (active_add(pool, &r.active)) {
@@ -347,6 +202,8 @@ void turn_run(struct pool *pool, const struct queue_item *item)
     slot_dispose(pool, r.slot);
     close_fd(&r.active.abort_fd);
     box_result_free(&r.result);
+    buf_free(&r.said);
+    json_decref(r.spans);
     json_decref(r.reply);
     turn_free(r.turn);
 }

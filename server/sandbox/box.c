@@ -61,8 +61,19 @@ static int ask_create(struct box *box, const json_t *body, struct err *err)
     return err_set(err, ERR_ENGINE, "the engine made the container with warnings: %.500s", text);
 }
 
+static void apply_caps(struct box_spec *spec, const struct box_caps *caps)
+{
+    if (caps->memory_mb)
+        spec->memory_mb = caps->memory_mb;
+    if (caps->pids)
+        spec->pids = caps->pids;
+    if (caps->cpus > 0)
+        spec->cpus = caps->cpus;
+}
+
 int box_make(struct sandbox *s, const char *image_id, const char *slot, const char *broker_dir,
-             const char *workspace_dir, struct box **ret, json_t **body_ret, struct err *err)
+             const char *workspace_dir, const struct box_caps *caps, struct box **ret, json_t **body_ret,
+             struct err *err)
 {
     CLEANUP(json_free)
     json_t *body = NULL;
@@ -83,6 +94,8 @@ int box_make(struct sandbox *s, const char *image_id, const char *slot, const ch
     spec.image_id = image_id;
     spec.broker_dir = broker_dir;
     spec.workspace_dir = workspace_dir;
+    if (caps)
+        apply_caps(&spec, caps);
     if (spec_body(&spec, s->profile, &body, err) < 0) {
         box_free(box);
         return -1;
@@ -99,7 +112,7 @@ int box_make(struct sandbox *s, const char *image_id, const char *slot, const ch
 }
 
 int box_create(struct sandbox *s, const char *slot, const char *broker_dir, const char *workspace_dir,
-               struct box **ret, struct err *err)
+               const struct box_caps *caps, struct box **ret, struct err *err)
 {
     char image_id[BOX_IMAGE_ID];
 
@@ -109,7 +122,7 @@ int box_create(struct sandbox *s, const char *slot, const char *broker_dir, cons
     pthread_mutex_unlock(&s->lock);
     if (image_id[0] == '\0')
         return err_set(err, ERR_CONFIG, "the sandbox is not prepared");
-    return box_make(s, image_id, slot, broker_dir, workspace_dir, ret, NULL, err);
+    return box_make(s, image_id, slot, broker_dir, workspace_dir, caps, ret, NULL, err);
 }
 
 int box_inspect(struct box *box, int timeout_ms, json_t **ret, struct err *err)

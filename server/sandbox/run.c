@@ -120,6 +120,13 @@ static int take_stdout(struct run *r, const char *data, size_t len, struct err *
     return 0;
 }
 
+static int take_stderr(struct run *r, const char *data, size_t len, struct err *err)
+{
+    if (r->limits && r->limits->on_stderr)
+        r->limits->on_stderr(r->limits->arg, data, len);
+    return ring_add(&r->box->errors, data, len, err);
+}
+
 /* What stands behind a complete reply in the same read may still be stderr. */
 static int take_bytes(struct run *r, const char *data, size_t len, struct err *err)
 {
@@ -132,7 +139,7 @@ static int take_bytes(struct run *r, const char *data, size_t len, struct err *e
         if (more < 0)
             return 0;
         if (piece.stream == FRAMES_STDERR)
-            rc = ring_add(&r->box->errors, piece.data, piece.len, err);
+            rc = take_stderr(r, piece.data, piece.len, err);
         else if (!r->done)
             rc = take_stdout(r, piece.data, piece.len, err);
     }

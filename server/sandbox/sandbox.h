@@ -52,14 +52,23 @@ MUST_USE int sandbox_sweep(struct sandbox *sandbox,
                            bool (*keep)(const char *slot, const char *boot, void *arg), void *arg,
                            unsigned *removed, struct err *err);
 
+/* What one box may use at most; a 0 member leaves the sandbox's own. They only lower: the caller has checked.
+ */
+struct box_caps {
+    unsigned memory_mb, pids;
+    double cpus;
+};
+
 /* Creates the container `cloister-<slot>` (slot: 32 hex digits, chosen by the caller and never used twice)
- * and attaches to it; it does not run yet. Both folders must be canonical. OWNERSHIP: whenever *ret is not
- * NULL afterwards, on failure as well, something may exist on the engine: call box_remove until it returns 0,
- * then box_free. *ret is NULL only when nothing was asked of the engine. ERR_CONFIG: not prepared, bad slot
- * or folders; ERR_ENGINE_AWAY; ERR_IMAGE: the image is gone; ERR_ENGINE: refused, or created with warnings.
+ * and attaches to it; it does not run yet. Both folders must be canonical; caps may be NULL. OWNERSHIP:
+ * whenever *ret is not NULL afterwards, on failure as well, something may exist on the engine: call
+ * box_remove until it returns 0, then box_free. *ret is NULL only when nothing was asked of the engine.
+ * ERR_CONFIG: not prepared, bad slot or folders; ERR_ENGINE_AWAY; ERR_IMAGE: the image is gone; ERR_ENGINE:
+ * refused, or created with warnings.
  */
 MUST_USE int box_create(struct sandbox *sandbox, const char *slot, const char *broker_dir,
-                        const char *workspace_dir, struct box **ret, struct err *err);
+                        const char *workspace_dir, const struct box_caps *caps, struct box **ret,
+                        struct err *err);
 
 /* Starts it and takes hold of its first process. A container that has exited already is no error: box_run
  * tells. After a failure: box_remove. ERR_ENGINE_AWAY, ERR_ENGINE. */
@@ -81,6 +90,9 @@ struct box_run_limits {
     int grace_ms;             /* from SIGTERM to SIGKILL */
     int abort_fd;             /* an eventfd; readable means: SIGKILL at once; -1: none */
     size_t max_stdout;        /* bytes, at most LIMIT_STDOUT */
+    /* Every piece of stderr as it comes, on the calling thread; any bytes; short. NULL: nobody listens. */
+    void (*on_stderr)(void *arg, const char *data, size_t len);
+    void *arg;
 };
 
 /* Owned by the caller; box_result_free after box_run, whatever it returned. What the cgroup tells (pids_hits,

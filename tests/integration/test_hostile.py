@@ -57,8 +57,8 @@ class Outcomes(Checks):
             self.assertEqual(turn["reply"], {"text": text})
         if code:
             self.assertTrue(turn["error"]["detail"])
-        self.assertIn(stderr, turn["stderr"] or "")
-        self.assertLessEqual(len((turn["stderr"] or "").encode()), STDERR_KEPT)
+        self.assertIn(stderr, turn["logs"]["stderr"]["text"])
+        self.assertLessEqual(len((turn["logs"]["stderr"]["text"]).encode()), STDERR_KEPT)
         if mode == "child-oom":
             self.assertGreaterEqual(turn["metrics"]["oom_kills"], 1)
         if mode == "exit-now":
@@ -211,22 +211,23 @@ class TestOne(ServerCase):
     def test_stderr_needs_the_scope(self):
         self.server.channel_on("web:stderr")
         turn = self.server.turn("web:stderr", "exit-now", self.key)
-        self.assertEqual(turn["stderr"], "leaving\n")
+        self.assertEqual(turn["logs"]["stderr"]["text"], "leaving\n")
         turn = self.server.turn("web:stderr", "exit-now", self.blind)
         self.ended(turn, "failed", "exit_code")
-        self.assertNotIn("stderr", turn)
-        self.assertNotIn("stderr", self.read(turn, self.blind))
-        self.assertEqual(self.read(turn, self.key)["stderr"], "leaving\n")
+        self.assertNotIn("logs", turn)
+        self.assertNotIn("logs", self.read(turn, self.blind))
+        self.assertEqual(self.read(turn, self.key)["logs"]["stderr"]["text"], "leaving\n")
 
     def test_stderr_is_cut_between_characters_and_says_so(self):
         self.server.channel_on("web:stderr")
         turn = self.server.turn("web:stderr", "wide-stderr", self.key)
         self.ended(turn, "succeeded")
-        kept = turn["stderr"]
+        kept = turn["logs"]["stderr"]["text"]
         self.assertFalse("\ufffd" in kept, kept[:80])
         self.assertLessEqual(len(kept.encode()), STDERR_KEPT)
         self.assertGreater(len(kept.encode()), STDERR_KEPT - 16)
-        self.assertTrue(kept.startswith("[cut] "), kept[:80])
+        self.assertTrue(turn["logs"]["stderr"]["truncated"])
+        self.assertGreater(turn["logs"]["stderr"]["bytes"], STDERR_KEPT)
 
     def test_term_is_heeded_within_the_grace(self):
         """One that ends at SIGTERM does not cost the grace."""

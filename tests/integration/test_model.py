@@ -257,7 +257,7 @@ class Refusals(ModelCase):
         """Each answer is usable; it is the worker that gives up, after 12 model calls."""
         turn = self.ended(self.ask(calls(("memory_get", {"scope": "channel"}))), "failed", "worker_failed")
         self.assertEqual(len(self.upstream.requests), 12)
-        self.assertIn("12 model calls", turn["stderr"])
+        self.assertIn("12 model calls", turn["logs"]["stderr"]["text"])
 
     def test_nobody_listens(self):
         upstream = Upstream()

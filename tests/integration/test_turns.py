@@ -11,7 +11,7 @@ from lib.http import Answer, raw
 CHANNEL = "web:turns"
 BODY_LIMIT = 384 * 1024
 SHAPE = {"id", "object", "channel", "status", "speaker", "reply", "error", "created_at", "started_at", "finished_at",
-         "metrics"}
+         "metrics", "attempts", "trace"}
 # Takes no place in the queue and starts no container, but passes the same checks of the body.
 IGNORED = {"author_is_bot": True, "integration": False, "is_direct": False, "mentions_bot": True, "replies_to_bot": False}
 WIDE = "\U0001F980"  # one character, four bytes
@@ -57,7 +57,7 @@ class Outcome(TurnCase):
         after = datetime.datetime.now(datetime.timezone.utc)
         turn = self.ended(self.ok(answer), "succeeded")
         self.assertEqual(answer.headers["content-type"], "application/json")
-        self.assertEqual(set(turn), SHAPE | {"stderr"})
+        self.assertEqual(set(turn), SHAPE | {"logs"})
         self.assertRegex(turn["id"], r"^turn_[0-9a-f]{32}$")
         self.assertEqual((turn["object"], turn["channel"], turn["speaker"]), ("turn", CHANNEL, SPEAKER))
         self.assertEqual(turn["reply"], {"text": "hello, world"})
@@ -83,7 +83,7 @@ class Outcome(TurnCase):
         turn = self.ok(self.server.call("POST", "/v1/turns", body, self.plain))
         self.assertEqual(set(turn), SHAPE)
         self.assertEqual(set(self.ok(self.server.call("GET", f"/v1/turns/{turn['id']}", key=self.plain))), SHAPE)
-        self.assertIn("stderr", self.ok(self.server.call("GET", f"/v1/turns/{turn['id']}", key=self.key)))
+        self.assertIn("logs", self.ok(self.server.call("GET", f"/v1/turns/{turn['id']}", key=self.key)))
 
     def test_metadata_comes_back(self):
         metadata = {"order": "17", "naïve": ""}
@@ -274,7 +274,7 @@ class Bodies(TurnCase):
 
     def test_an_ignored_turn_has_no_course(self):
         turn = self.accepted()
-        self.assertEqual(set(turn), SHAPE | {"stderr"})
+        self.assertEqual(set(turn), SHAPE | {"logs"})
         self.assertEqual((turn["reply"], turn["error"], turn["started_at"], turn["metrics"]), (None,) * 4)
         self.assertEqual(turn["created_at"], turn["finished_at"])
 

@@ -89,7 +89,7 @@ Test(access, turns_of_others)
     char turn[TURN_ID_SIZE];
     rig_run_one(&r, "ok", turn);
     struct answer a = rig_receive(fd);
-    cr_assert_null(json_object_get(a.body, "stderr")); /* logs need turns:read */
+    cr_assert_null(json_object_get(a.body, "logs")); /* logs need turns:read */
     answer_free(&a);
     snprintf(path, sizeof path, "/v1/turns/%s", turn);
     a = rig_call(&r, mine, "GET", path, NULL);
@@ -100,7 +100,7 @@ Test(access, turns_of_others)
     answer_free(&a);
     a = rig_call(&r, reader, "GET", path, NULL);
     cr_assert_eq(a.status, 200);
-    cr_assert_str_eq(answer_str(&a, "stderr"), "noise");
+    cr_assert_str_eq(json_str(json_object_get(json_object_get(a.body, "logs"), "stderr"), "text"), "noise");
     answer_free(&a);
 }
 

@@ -336,10 +336,12 @@ static int end_job(struct store *st, void *arg, struct err *err)
 void rig_end(struct rig *r, const char *id, const char *channel, const char *reply)
 {
     json_t *value = json_pack("{s:s}", "text", reply);
+    CLEANUP(json_free)
+    json_t *logs = json_pack("{s:{s:s, s:i, s:b}}", "stderr", "text", "noise", "bytes", 5, "truncated", 0);
     struct turn_end end = {.id = id,
                            .ending = END_NONE,
                            .reply = value,
-                           .stderr_text = "noise",
+                           .logs = logs,
                            .reset_seen = -1,
                            .now_ms = clock_wall_ms()};
     struct err err;

@@ -44,7 +44,7 @@ Test(turns, waits_for_the_end)
     cr_assert_str_eq(answer_str(&a, "status"), "succeeded");
     cr_assert_str_eq(json_str(json_object_get(a.body, "reply"), "text"), "hello");
     cr_assert_str_eq(json_str(json_object_get(a.body, "metadata"), "k"), "v");
-    cr_assert_str_eq(answer_str(&a, "stderr"), "noise");
+    cr_assert_str_eq(json_str(json_object_get(json_object_get(a.body, "logs"), "stderr"), "text"), "noise");
     cr_assert(json_is_null(json_object_get(a.body, "error")));
     answer_free(&a);
 

@@ -56,7 +56,7 @@ static struct box *create(struct world *w, bool start)
     struct err err;
 
     id_hex(slot, 16);
-    cr_assert_eq(box_create(w->sandbox, slot, w->broker, w->work, &box, &err), 0, "%s", err.text);
+    cr_assert_eq(box_create(w->sandbox, slot, w->broker, w->work, NULL, &box, &err), 0, "%s", err.text);
     if (start)
         cr_assert_eq(box_start(box, &err), 0, "%s", err.text);
     return box;
@@ -65,7 +65,10 @@ static struct box *create(struct world *w, bool start)
 static void run(struct world *w, struct box *box, int deadline_ms, struct box_result *r)
 {
     struct err err;
-    struct box_run_limits limits = {clock_mono_ms() + deadline_ms, 500, w->abort_fd, LIMIT_STDOUT};
+    struct box_run_limits limits = {.deadline_mono_ms = clock_mono_ms() + deadline_ms,
+                                    .grace_ms = 500,
+                                    .abort_fd = w->abort_fd,
+                                    .max_stdout = LIMIT_STDOUT};
 
     cr_assert_eq(box_run(box, TURN, strlen(TURN), &limits, r, &err), 0, "%s", err.text);
 }
@@ -118,7 +121,7 @@ Test(lost, an_engine_that_dies_before_the_start)
     cr_expect_lt(box_start(box, &err), 0);
     cr_expect_eq(err.code, ERR_ENGINE_AWAY, "%s", err.text);
     id_hex(slot, 16);
-    cr_expect_lt(box_create(w.sandbox, slot, w.broker, w.work, &never, &err), 0);
+    cr_expect_lt(box_create(w.sandbox, slot, w.broker, w.work, NULL, &never, &err), 0);
     cr_expect_eq(err.code, ERR_ENGINE_AWAY, "%s", err.text);
     cr_assert_not_null(never, "it may exist");
     cr_expect_lt(box_remove(never, &err), 0);
@@ -142,7 +145,7 @@ Test(lost, a_create_whose_answer_is_lost_leaves_nothing, .timeout = 60)
     open_behind(&w, &p, "echo");
     proxy_set(&p, PROXY_MUTE);
     id_hex(slot, 16);
-    cr_expect_lt(box_create(w.sandbox, slot, w.broker, w.work, &box, &err), 0);
+    cr_expect_lt(box_create(w.sandbox, slot, w.broker, w.work, NULL, &box, &err), 0);
     cr_expect_eq(err.code, ERR_ENGINE_AWAY, "%s", err.text);
     cr_assert_not_null(box);
     cr_expect_str_eq(box_container_id(box), "");

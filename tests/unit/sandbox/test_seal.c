@@ -315,8 +315,9 @@ Test(sweep, removes_what_is_not_kept_and_no_other_installation)
     for (int i = 0; i < 4; i++)
         id_hex(slot[i], 16);
     for (int i = 0; i < 3; i++)
-        cr_assert_eq(box_create(w.sandbox, slot[i], w.broker, w.work, &box[i], &err), 0, "%s", err.text);
-    cr_assert_eq(box_create(other.sandbox, slot[3], other.broker, other.work, &foreign, &err), 0, "%s",
+        cr_assert_eq(box_create(w.sandbox, slot[i], w.broker, w.work, NULL, &box[i], &err), 0, "%s",
+                     err.text);
+    cr_assert_eq(box_create(other.sandbox, slot[3], other.broker, other.work, NULL, &foreign, &err), 0, "%s",
                  err.text);
     cr_assert_eq(box_start(box[1], &err), 0, "%s", err.text);
     cr_expect_eq(sandbox_sweep(w.sandbox, keep_first, slot[0], &removed, &err), 0, "%s", err.text);

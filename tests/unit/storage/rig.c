@@ -140,10 +140,12 @@ int rig_start(struct db *db, const char *id, bool *reset, int64_t *seen, struct 
 static int end(struct store *st, void *arg, struct err *err)
 {
     struct call *c = arg;
+    CLEANUP(json_free)
+    json_t *logs = json_pack("{s:{s:s, s:i, s:b}}", "stderr", "text", "noise", "bytes", 5, "truncated", 0);
     struct turn_end e = {.id = c->id,
                          .ending = c->ending,
                          .reply = c->ending ? NULL : c->request,
-                         .stderr_text = "noise",
+                         .logs = logs,
                          .reset_seen = c->number,
                          .now_ms = 4000};
     return turns_end(st, &e, err);

@@ -59,7 +59,7 @@ Test(turns, a_whole_life_is_kept_with_numbered_events)
     cr_assert_str_eq(t->channel, "web:a");
     cr_assert_str_eq(t->key_id, "owner");
     cr_assert_str_eq(json_str(t->request, "text"), "x");
-    cr_assert(!t->reply && !t->error_code && !t->metrics && !t->stderr_text);
+    cr_assert(!t->reply && !t->error_code && !t->metrics && !t->logs);
     turn_free(t);
     cr_assert_eq(rig_start(r.db, "turn_1", &reset, &seen, &err), 0, "%s", err.text);
     cr_assert(!reset && seen == 0);
@@ -69,13 +69,13 @@ Test(turns, a_whole_life_is_kept_with_numbered_events)
     t = rig_turn(r.db, "turn_1");
     cr_assert(t->status == TURN_SUCCEEDED && t->started_ms == 3000 && t->finished_ms == 4000);
     cr_assert_str_eq(json_str(t->reply, "text"), "done");
-    cr_assert_str_eq(t->stderr_text, "noise");
+    cr_assert_str_eq(json_str(json_object_get(t->logs, "stderr"), "text"), "noise");
     cr_assert_null(t->error_code);
     turn_free(t);
     rig_reopen(&r);
     cr_assert_str_eq(
         rig_ask(r.db, "SELECT group_concat(n || type, ' ') FROM (SELECT * FROM events ORDER BY n)"),
-        "1queued 2started 3ended");
+        "1queued 2started 3reply 4ended");
     rig_close(&r);
 }
 
