@@ -49,8 +49,10 @@ class RoutingCase(ServerCase):
 
     def installation(self):
         """Its name, as the label of a container that is there says."""
-        mine = poll(self.server.containers, 20, "a container")
-        return self.server.engine.inspect(mine[0])["Config"]["Labels"]["io.cloister.installation"]
+        def look():
+            return next((document for item in self.server.containers() if (document := self.server.engine.inspect(item))), None)
+
+        return poll(look, 20, "a container")["Config"]["Labels"]["io.cloister.installation"]
 
     def idle(self, channel, server=None):
         """Waits until the channel's last container is proven dead."""
@@ -167,6 +169,7 @@ class Off(RoutingCase):
         for channel in ("web:holder", "web:fresh", "web:used"):
             self.switch(channel)
         self.server.turn("web:used", "/call memory_set {\"scope\": \"channel\", \"key\": \"k\", \"value\": \"v\"}\nx", self.key)
+        self.idle("web:used")
         before = self.files("web:used")
         self.assertTrue(before)
         holder = self.submit("web:holder", "/sleep 1200\nheld", self.key)
