@@ -155,7 +155,7 @@ static int open_rooms(struct app *app, struct err *err)
         return -1;
     if (db_open(app->roots->state_file, DB_WRITE, &app->db, err) < 0)
         return -1;
-    if (db_integrity(app->db, err) < 0) /* invalid saved state fails closed (mission.md section 3) */
+    if (db_integrity(app->db, false, err) < 0) /* invalid saved state fails closed (mission.md section 3) */
         return err_wrap(err, "state %s", app->roots->state_file);
     if (db_write(app->db, first_job, app, err) < 0)
         return -1;

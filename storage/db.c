@@ -339,9 +339,10 @@ bool db_healthy(const struct db *db)
 
 static int check_integrity(struct store *st, void *arg, struct err *err)
 {
-    static const char *const checks[] = {"PRAGMA integrity_check(1)", "PRAGMA foreign_key_check"};
+    const bool *whole = arg;
+    const char *const checks[] = {*whole ? "PRAGMA integrity_check(1)" : "PRAGMA quick_check(1)",
+                                  "PRAGMA foreign_key_check"};
 
-    (void)arg;
     for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
         CLEANUP(stmt_done)
         sqlite3_stmt *stmt = NULL;
@@ -357,7 +358,7 @@ static int check_integrity(struct store *st, void *arg, struct err *err)
     return 0;
 }
 
-int db_integrity(struct db *db, struct err *err)
+int db_integrity(struct db *db, bool whole, struct err *err)
 {
-    return db_read(db, check_integrity, NULL, err);
+    return db_read(db, check_integrity, &whole, err);
 }

@@ -44,5 +44,6 @@ MUST_USE int db_backup(struct db *db, const char *path, struct err *err);
 
 /* False after a write failed for want of space or an I/O error, until one succeeds again. */
 bool db_healthy(const struct db *db);
-/* PRAGMA integrity_check and foreign_key_check; ERR_DATABASE with the first finding. */
-MUST_USE int db_integrity(struct db *db, struct err *err);
+/* The pages and foreign keys, and with `whole` every index against its table; ERR_DATABASE with the first
+ * finding. (PRAGMA quick_check, integrity_check, foreign_key_check) */
+MUST_USE int db_integrity(struct db *db, bool whole, struct err *err);

@@ -3,7 +3,9 @@
 #pragma once
 
 #define ENDING_TABLE(X)                                                                                      \
-    X(END_TIMEOUT, "timeout", "The turn reached its deadline; raise limits.timeout_ms or ask for less.")     \
+    X(END_TIMEOUT, "timeout",                                                                                \
+      "The turn reached its deadline, of running (limits.timeout_ms) or of waiting (queue.wait_ms); raise "  \
+      "it or ask for less.")                                                                                 \
     X(END_CANCELED, "canceled", "The turn was stopped by request before it ended.")                          \
     X(END_CHANNEL_DISABLED, "channel_disabled",                                                              \
       "The channel was turned off while the turn waited; turn it on and send it again.")                     \

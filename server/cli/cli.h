@@ -15,7 +15,7 @@
 /* A sub-command's words, sorted out. Borrowed from argv. */
 struct cli {
     const char *config_path;
-    bool json;
+    bool json, state;
     const char *words[8]; /* without the command's own name */
     int word_count;
     const char *scopes[CLI_LIST_MAX], *channels[CLI_LIST_MAX];
@@ -26,7 +26,7 @@ struct command {
     const char *name;    /* "key create" */
     const char *words;   /* "NAME" */
     int least, most;     /* how many words */
-    const char *options; /* letters of the options it knows: c --config, j --json, s --scope, g --channel */
+    const char *options; /* letters of the options it knows, from the table of options */
     const char *summary;
     int (*run)(const struct cli *cli);
 };
@@ -45,6 +45,7 @@ int cmd_channel_status(const struct cli *cli);
 int cmd_channel_list(const struct cli *cli);
 int cmd_channel_reset(const struct cli *cli);
 int cmd_channel_stop(const struct cli *cli);
+int cmd_backup(const struct cli *cli);
 int cmd_turn(const struct cli *cli);
 int cmd_version(const struct cli *cli);
 

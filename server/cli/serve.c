@@ -59,6 +59,18 @@ static int check_engine(const struct config *config, const struct roots *roots, 
     return rc;
 }
 
+/* The whole state, page by page and index by index; also beside a running server. */
+static int check_state(const struct roots *roots, struct err *err)
+{
+    struct db *db = NULL;
+
+    if (db_open(roots->state_file, DB_READ, &db, err) < 0)
+        return -1;
+    int rc = db_integrity(db, true, err);
+    db_close(db);
+    return rc;
+}
+
 /* Tries everything that can be tried, and counts what is wrong. */
 static unsigned check_all(const struct cli *cli, const struct config *config)
 {
@@ -80,6 +92,10 @@ static unsigned check_all(const struct cli *cli, const struct config *config)
         json_faults_free(&faults);
     }
     if (app_broker_env(config, &env, &err) < 0) {
+        cli_fail(&err);
+        wrong++;
+    }
+    if (cli->state && roots.state_file && check_state(&roots, &err) < 0) {
         cli_fail(&err);
         wrong++;
     }

@@ -6,7 +6,7 @@
 
 static const struct command commands[] = {
     {"serve", "", 0, 0, "c", "run the service in the foreground", cmd_serve},
-    {"check", "", 0, 0, "c", "check configuration, roots, credential and engine; print every error",
+    {"check", "", 0, 0, "ct", "check configuration, roots, credential and engine; print every error",
      cmd_check},
     {"key create", "NAME", 1, 1, "csg", "make an API key and print it, once", cmd_key_create},
     {"key list", "", 0, 0, "cj", "list the API keys", cmd_key_list},
@@ -18,6 +18,7 @@ static const struct command commands[] = {
     {"channel reset", "KEY", 1, 1, "c", "let the next successful turn begin without history",
      cmd_channel_reset},
     {"channel stop", "KEY", 1, 1, "c", "abort the running turn of a channel", cmd_channel_stop},
+    {"backup", "PATH", 1, 1, "c", "write a consistent copy of the state, while the service runs", cmd_backup},
     {"turn", "CHANNEL TEXT", 2, 2, "j", "run a turn on the service at CLOISTER_URL with CLOISTER_KEY",
      cmd_turn},
     {"version", "", 0, 0, "", "print version and build", cmd_version},
@@ -31,6 +32,7 @@ static const struct {
     {'s', "--scope SCOPE    turns, turns:read, channels, files or admin; may be repeated"},
     {'g', "--channel GLOB   channels the key may use, as in 'web:*'; may be repeated"},
     {'j', "--json           print JSON"},
+    {'t', "--state          check the integrity of the state as well"},
 };
 
 static void print_command(FILE *out, const struct command *c)
@@ -89,6 +91,8 @@ static bool take_option(struct cli *cli, const struct command *c, int letter)
         cli->config_path = optarg;
     else if (letter == 'j')
         cli->json = true;
+    else if (letter == 't')
+        cli->state = true;
     else if (letter == 's' && cli->scope_count < CLI_LIST_MAX)
         cli->scopes[cli->scope_count++] = optarg;
     else if (letter == 'g' && cli->channel_count < CLI_LIST_MAX)
@@ -114,11 +118,10 @@ static void take_leading_config(struct cli *cli, int *argc, char ***argv)
 
 int cli_main(int argc, char **argv)
 {
-    static const struct option longs[] = {{"config", required_argument, NULL, 'c'},
-                                          {"scope", required_argument, NULL, 's'},
-                                          {"channel", required_argument, NULL, 'g'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option longs[] = {
+        {"config", required_argument, NULL, 'c'},  {"scope", required_argument, NULL, 's'},
+        {"channel", required_argument, NULL, 'g'}, {"json", no_argument, NULL, 'j'},
+        {"state", no_argument, NULL, 't'},         {NULL, 0, NULL, 0}};
     struct cli cli = {.config_path = DEFAULT_CONFIG};
     int used = 0, letter;
 

@@ -192,6 +192,10 @@ static int bind_all(struct config *c, struct json_faults *faults, struct err *er
     c->queue.per_channel = number_at(c->tree, "queue", "per_channel");
     c->queue.per_key = number_at(c->tree, "queue", "per_key");
     c->queue.total = number_at(c->tree, "queue", "total");
+    c->queue.wait_ms = json_integer_value(json_object_get(json_object_get(c->tree, "queue"), "wait_ms"));
+    c->retention.turns_days = number_at(c->tree, "retention", "turns_days");
+    c->retention.turns_max = number_at(c->tree, "retention", "turns_max");
+    c->retention.events_days = number_at(c->tree, "retention", "events_days");
     bind_model(c, faults);
     if (bind_credential(c, faults, err) < 0)
         return -1;

@@ -24,7 +24,11 @@ struct config {
     int drain_ms;
     struct {
         unsigned per_channel, per_key, total;
+        int64_t wait_ms;
     } queue;
+    struct {
+        unsigned turns_days, turns_max, events_days;
+    } retention;
     struct {
         const char *url, *name, *prompt, *time_zone;
         const char *credential_file;  /* NULL: none */

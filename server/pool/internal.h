@@ -83,6 +83,10 @@ void watch_update_hold(struct pool *pool); /* under the pool's lock */
 /* Until the next look, or the stop. False: the service stops, and no turn runs any more. */
 bool watch_rest(struct pool *pool);
 
+/* janitor.c */
+void janitor_expire(struct pool *pool);
+void janitor_prune(struct pool *pool);
+
 /* disk.c */
 void disk_watch(struct pool *pool);
 

@@ -163,8 +163,10 @@ void *watch_main(void *arg)
         struct err err;
         disk_watch(pool);
         watch_engine(pool);
+        janitor_expire(pool);
         if (clock_mono_ms() >= next_sweep) {
             next_sweep = clock_mono_ms() + SWEEP_MS;
+            janitor_prune(pool);
             sweep_folders(pool);
             if (sweep(pool, &err) < 0)
                 log_line(LOG_WARN, NULL, "sweep: %s", err.text);

@@ -15,7 +15,7 @@ TIMEOUT_S, GRACE_S = 2, 1
 END_S = TIMEOUT_S + GRACE_S + 5
 LIMITS = {"memory_mb": 64, "pids": 16, "timeout_ms": TIMEOUT_S * 1000, "grace_ms": GRACE_S * 1000}
 ANSWER_S = 2  # of requests that have nothing to do with the turns, on two busy processors
-STDERR_KEPT = 128 * 1024
+STDERR_KEPT = 1024 * 1024
 
 # mode → status, error.code, the reply's text, what stderr holds
 OUTCOMES = {

@@ -289,9 +289,12 @@ static void flood_stderr(void)
 static void wide_stderr(void)
 {
     static const char text[] = "a\u00e9\u20ac\U0001d11e";
+    static char page[400 * (sizeof text - 1)];
 
-    for (int i = 0; i < 20000; i++)
-        put(2, text, sizeof text - 1);
+    for (size_t i = 0; i < sizeof page; i++)
+        page[i] = text[i % (sizeof text - 1)];
+    for (int i = 0; i < 300; i++)
+        put(2, page, sizeof page);
     reply("said a lot", NULL);
 }
 

@@ -224,7 +224,7 @@ Test(open, damage_is_found)
     struct db *db = NULL;
     struct err err;
 
-    cr_assert_eq(db_integrity(r.db, &err), 0, "%s", err.text);
+    cr_assert_eq(db_integrity(r.db, true, &err), 0, "%s", err.text);
     for (int i = 0; i < 300; i++) {
         char key[32];
         snprintf(key, sizeof key, "web:%d", i);
@@ -235,7 +235,7 @@ Test(open, damage_is_found)
     make_raw(r.path, "PRAGMA journal_mode = DELETE; PRAGMA foreign_keys = OFF;"
                      "INSERT INTO events VALUES (4711, 1, 'lost', 0, NULL)");
     cr_assert_eq(db_open(r.path, DB_WRITE, &db, &err), 0, "%s", err.text);
-    cr_assert_eq(db_integrity(db, &err), -1);
+    cr_assert_eq(db_integrity(db, true, &err), -1);
     cr_assert_eq(err.code, ERR_DATABASE);
     cr_assert(strstr(err.text, "damaged"), "%s", err.text);
     db_close(STEAL(db));
@@ -249,7 +249,7 @@ Test(open, damage_is_found)
         cr_assert_eq(pwrite(fd, noise, 2000, at + 100), 2000);
     close(fd);
     if (db_open(r.path, DB_WRITE, &db, &err) == 0) {
-        cr_assert_eq(db_integrity(db, &err), -1);
+        cr_assert_eq(db_integrity(db, true, &err), -1);
         db_close(db);
     }
     cr_assert_eq(err.code, ERR_DATABASE, "%s", err.text);

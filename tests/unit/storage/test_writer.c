@@ -267,7 +267,7 @@ Test(crash, what_was_acknowledged_is_there_after_a_kill, .timeout = 60)
         cr_assert_eq(waitpid(pid, NULL, 0), pid);
         close(fds[0]);
         cr_assert_eq(db_open(r.path, DB_WRITE, &r.db, &err), 0, "%s", err.text);
-        cr_assert_eq(db_integrity(r.db, &err), 0, "%s", err.text);
+        cr_assert_eq(db_integrity(r.db, true, &err), 0, "%s", err.text);
         char sql[128], want[16];
         snprintf(sql, sizeof sql,
                  "SELECT count(*) FROM meta WHERE name LIKE 'row-%%' AND "
@@ -349,7 +349,7 @@ Test(disk_full, is_told_the_reserve_given_up_and_it_recovers, .timeout = 60)
     cr_assert_eq(unlink(filler), 0);
     cr_assert_eq(db_write(db, write_kilobytes, NULL, &err), 0, "recovers: %s", err.text);
     cr_assert(db_healthy(db));
-    cr_assert_eq(db_integrity(db, &err), 0, "%s", err.text);
+    cr_assert_eq(db_integrity(db, true, &err), 0, "%s", err.text);
     db_close(db);
     cr_assert_eq(umount(dir), 0);
     free(filler);
