@@ -17,6 +17,7 @@
     {"GET",    "/v1/turns",                   TURNS | READ, 0,               TURNS_QUERY,    turns_list_get}, \
     {"POST",   "/v1/turns/{id}/cancel",       TURNS,        0,               NULL,           turn_cancel},    \
     {"GET",    "/v1/turns/{id}",              TURNS | READ, 0,               NULL,           turns_read},     \
+    {"GET",    "/v1/turns/{id}/events",       TURNS | READ, 0,               "after limit",  turn_events},    \
     {"GET",    "/v1/channels",                CHANNELS,     0,               "limit cursor", channels_list},  \
     {"GET",    "/v1/channels/{key}",          CHANNELS,     0,               NULL,           channel_read},   \
     {"PUT",    "/v1/channels/{key}",          CHANNELS,     SMALL,           NULL,           channel_put},    \

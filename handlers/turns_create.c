@@ -1,10 +1,12 @@
 #include "base/clock.h"
 #include "base/id.h"
+#include "handlers/accept.h"
 #include "handlers/access.h"
 #include "handlers/commit.h"
 #include "handlers/idempotent.h"
 #include "handlers/prefer.h"
 #include "handlers/resources.h"
+#include "handlers/turn_events.h"
 #include "handlers/turn_input.h"
 #include "handlers/turn_wait.h"
 #include "http/response.h"
@@ -108,12 +110,17 @@ static enum http_result inserted(struct http_req *req, const struct err *result,
 
     if (result->code != ERR_NONE)
         return refuse(req, result, NULL);
-    http_header_add(req, "Vary", "Prefer");
-    if (c->prefer.applied && !c->ignored)
-        http_header_add(req, "Preference-Applied", "%s", c->prefer.applied);
+    const char *id = c->first[0] ? c->first : c->id;
+    http_header_add(req, "Vary", "Accept, Prefer");
     if (c->first[0])
         http_header_add(req, "Idempotent-Replayed", "true");
-    return turn_wait(req, c->first[0] ? c->first : c->id, c->prefer.wait_s);
+    if (accept_events(http_header(req, "Accept"))) {
+        http_header_add(req, "Location", "/v1/turns/%s", id);
+        return turn_events_stream(req, id, 0);
+    }
+    if (c->prefer.applied && !c->ignored)
+        http_header_add(req, "Preference-Applied", "%s", c->prefer.applied);
+    return turn_wait(req, id, c->prefer.wait_s);
 }
 
 static const struct commit_ops insert_ops = {insert_job, insert_committed, inserted, creation_free};

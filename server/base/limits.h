@@ -80,7 +80,10 @@
 #define LIMIT_HTTP_PROBE_MS     15000       /* between probes of a client that closed its sending half */
 #define LIMIT_HTTP_BEAT_MS      15000       /* a stream says at least that often that it lives */
 #define LIMIT_HTTP_STREAM_SEND  (64 * 1024) /* of a stream waits in the kernel for its reader */
-#define LIMIT_HTTP_STREAM_PIECE (2 * 1024 * 1024) /* at once; holds any one event */
+#define LIMIT_HTTP_STREAM_PIECE (4 * 1024 * 1024) /* at once; holds any one event */
+
+/* Events are read so many bytes at a time, or one if that is larger. */
+#define LIMIT_EVENTS_BATCH (32 * 1024)
 
 /* Configuration file. */
 #define LIMIT_CONFIG_FILE (1024 * 1024)

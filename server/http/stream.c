@@ -72,7 +72,9 @@ struct http_ticket *http_stream(struct http_req *req, const char *type, const st
         st && t ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_more, st, NULL) : NULL;
     int size = LIMIT_HTTP_STREAM_SEND;
 
-    if (!response || MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_NO) {
+    /* A connection that has lived for long and was set up for a stream serves nothing else. */
+    if (!response || MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_NO ||
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close") == MHD_NO) {
         if (response)
             MHD_destroy_response(response);
         http_ticket_release(t);
@@ -80,7 +82,7 @@ struct http_ticket *http_stream(struct http_req *req, const char *type, const st
         err_no_memory(err);
         return NULL;
     }
-    /* After a head alone the library would still send the last chunk, as if it began the next answer. */
+    /* After a head alone the library would still send the last chunk. */
     if (strcmp(req->method, "HEAD") == 0)
         MHD_set_response_options(response, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
     t->stream = true;

@@ -33,9 +33,10 @@ struct http_stream_ops {
     void (*free)(void *arg); /* once, on the server thread, however the request ends */
 };
 
-/* Makes this request's answer a 200 of this type (a literal). Takes arg over, also when another answer
- * replaces it (http_problem). Returns the ticket with a reference for the caller, to be given back with
- * http_ticket_release; NULL with ERR_NO_MEMORY: arg stays the caller's. Once per request, not beside a park.
+/* Makes this request's answer a 200 of this type (a literal), the last one of its connection. Takes arg over,
+ * also when another answer replaces it (http_problem). Returns the ticket with a reference for the caller, to
+ * be given back with http_ticket_release; NULL with ERR_NO_MEMORY: arg stays the caller's. Once per request,
+ * not beside a park.
  */
 struct http_ticket *http_stream(struct http_req *req, const char *type, const struct http_stream_ops *ops,
                                 void *arg, struct err *err);

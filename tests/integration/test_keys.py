@@ -29,6 +29,7 @@ OPEN, TURNS, READS, CHANNELS, ADMIN = None, {"turns"}, {"turns", "turns:read"}, 
 WALK = {
     ("POST", "/v1/turns"): (TURNS, 200),
     ("GET", "/v1/turns/{id}"): (READS, 200),
+    ("GET", "/v1/turns/{id}/events"): (READS, 200),
     ("GET", "/v1/channels"): (CHANNELS, 200),
     ("GET", "/v1/channels/{key}"): (CHANNELS, 200),
     ("PUT", "/v1/channels/{key}"): (CHANNELS, 200),

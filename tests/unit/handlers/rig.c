@@ -107,7 +107,8 @@ void rig_start(struct rig *r, unsigned per_channel)
                               .context = &r->service,
                               .address = "127.0.0.1",
                               .listen_fd = -1,
-                              .threads = 2};
+                              .threads = 2,
+                              .beat_ms = 300};
     struct http_config admin = {.routes = admin_routes,
                                 .authorize = admin_authorize,
                                 .context = &r->service,

@@ -216,7 +216,7 @@ Test(turns, prefer)
     cr_assert_str_eq(answer_str(&a, "status"), "queued");
     cr_assert(strstr(a.head, "Location: /v1/turns/turn_") && strstr(a.head, "Retry-After: ") &&
                   strstr(a.head, "Preference-Applied: respond-async\r\n") &&
-                  strstr(a.head, "Vary: Prefer\r\n"),
+                  strstr(a.head, "Vary: Accept, Prefer\r\n"),
               "%s", a.head);
     answer_free(&a);
 
