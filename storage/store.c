@@ -154,8 +154,6 @@ int column_text(sqlite3_stmt *stmt, int i, char **ret, struct err *err)
 
 int column_json(sqlite3_stmt *stmt, int i, json_t **ret, struct err *err)
 {
-    json_error_t why;
-
     if (sqlite3_column_type(stmt, i) == SQLITE_NULL) {
         *ret = NULL;
         return 0;
@@ -163,11 +161,7 @@ int column_json(sqlite3_stmt *stmt, int i, json_t **ret, struct err *err)
     const char *text = (const char *)sqlite3_column_text(stmt, i);
     if (!text)
         return err_no_memory(err);
-    json_t *value = json_loads(text, JSON_DECODE_ANY, &why);
-    if (!value && json_error_code(&why) == json_error_out_of_memory)
-        return err_no_memory(err);
-    if (!value)
-        return err_set(err, ERR_DATABASE, "a stored document is not JSON");
-    *ret = value;
-    return 0;
+    if (json_parse(text, strlen(text), ret, err) == 0)
+        return 0;
+    return err->code == ERR_NO_MEMORY ? -1 : err_set(err, ERR_DATABASE, "a stored document is not JSON");
 }

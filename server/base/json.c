@@ -40,6 +40,23 @@ static int check_depth(const char *text, size_t len, struct err *err)
     return 0;
 }
 
+/* jansson had no memory on this thread, which its parser calls a fault of the text in many places. */
+static __thread bool starved;
+
+static void *noting_malloc(size_t size)
+{
+    void *p = malloc(size);
+
+    starved = starved || !p;
+    return p;
+}
+
+/* Before any thread and any value. */
+__attribute__((constructor)) static void note_failures(void)
+{
+    json_set_alloc_funcs(noting_malloc, free);
+}
+
 /* jansson ends its sentence with what it read there, and that may be a message or a credential, which no log
  * may hold. Line and column say enough. */
 static size_t without_quote(const char *sentence)
@@ -55,9 +72,10 @@ int json_parse(const char *text, size_t len, json_t **ret, struct err *err)
 
     if (check_depth(text, len, err) < 0)
         return -1;
+    starved = false;
     json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (!value) {
-        if (json_error_code(&why) == json_error_out_of_memory)
+        if (starved)
             return err_no_memory(err);
         why.text[without_quote(why.text)] = '\0';
         return err_set(err, ERR_INVALID_JSON, "line %d, column %d: %s", why.line < 0 ? 1 : why.line,
