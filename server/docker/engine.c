@@ -205,7 +205,10 @@ static int call(struct engine *engine, const char *method, const char *prefix, c
     if (!curl)
         return err_no_memory(err);
     int rc = exchange(curl, engine, method, path, url.data, text, timeout_ms, status, &answer, err);
-    give_connection(engine, curl);
+    if (rc == 0 || *status > 0)
+        give_connection(engine, curl);
+    else /* what a call leaves behind that broke off must not meet the next one */
+        curl_easy_cleanup(curl);
     if (rc == 0 && ret) {
         *ret = NULL;
         if (answer.text.len > 0 && json_parse(answer.text.data, answer.text.len, ret, err) < 0) {

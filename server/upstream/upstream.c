@@ -254,9 +254,12 @@ int upstream_post(struct upstream *up, const struct upstream_request *req, int *
     }
     if (rc == 0 && curl_easy_getinfo(line.easy, CURLINFO_RESPONSE_CODE, &code) != CURLE_OK)
         rc = err_set(err, ERR_INTERNAL, "libcurl has no status");
+    if (rc < 0) { /* what a call leaves behind that broke off must not meet the next one */
+        line_free(&line);
+        return -1;
+    }
     curl_easy_reset(line.easy);
     give_line(up, &line);
-    if (rc == 0)
-        *status = (int)code;
-    return rc;
+    *status = (int)code;
+    return 0;
 }
