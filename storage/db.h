@@ -38,6 +38,8 @@ MUST_USE int db_submit(struct db *db, db_job job, db_done done, void *arg, struc
 /* Runs the job now, on this thread, in a read transaction; keep it short. */
 MUST_USE int db_read(struct db *db, db_job job, void *arg, struct err *err);
 
+/* While the last write failed: tries another one, whose outcome db_healthy tells. Does not wait. */
+void db_recheck(struct db *db);
 /* A consistent copy of the whole state at `path`, which must not exist, while others read and write.
  * ERR_DATABASE. */
 MUST_USE int db_backup(struct db *db, const char *path, struct err *err);

@@ -136,6 +136,8 @@ static void watch_engine(struct pool *pool)
     log_line(LOG_DEBUG, NULL, "engine: %s", err.text);
     if (ready)
         log_line(LOG_ERROR, NULL, "engine: %s", err.text);
+    if (err.code == ERR_NO_MEMORY) /* says nothing of the engine */
+        return;
     watch_set_engine(pool, false, reason_of(&err));
 }
 
@@ -163,6 +165,7 @@ void *watch_main(void *arg)
         struct err err;
         disk_watch(pool);
         watch_engine(pool);
+        db_recheck(pool->deps.db);
         janitor_expire(pool);
         if (clock_mono_ms() >= next_sweep) {
             next_sweep = clock_mono_ms() + SWEEP_MS;
