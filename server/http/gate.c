@@ -1,8 +1,12 @@
-/* Where clients come in. The watch thread accepts, waits until the whole head is there (without taking it out
- * of the socket), and hands the connection to the library only when the head is sound: so a refusal is a
+/* Where requests come in. The watch thread accepts, waits until the whole head is there (without taking it
+ * out of the socket), and hands the connection to the library only when the head is sound: so a refusal is a
  * problem document and not the library's HTML, a client that dawdles costs one descriptor, and a full service
- * says 503 instead of leaving clients in the backlog. Later requests of a connection go to the library
- * directly; guard.c sees them. */
+ * says 503 instead of leaving clients in the backlog.
+ *
+ * After the answer the connection comes back here (suspended in the library) for the next head, as long as
+ * that begins where this thread looks: behind a chunked body, or with more bytes in the library's buffer than
+ * the request had, the answer was the connection's last. So the library sees no head that was not checked,
+ * and nothing that hides behind a request is ever taken for another one. */
 #include "http/internal.h"
 
 #include "base/clock.h"
@@ -18,11 +22,26 @@
 #define ACCEPT_AT_ONCE  64
 #define ACCEPT_PAUSE_MS 100 /* when the process is out of descriptors or memory */
 
-/* A connection that the library does not know (yet) is ours to close. */
-static void gate_close(struct conn *c)
+/* Back to the library; the connection may end before this returns. */
+static void give_back(struct conn *c)
+{
+    watch_remove(c);
+    c->idle = false;
+    MHD_resume_connection(STEAL(c->between));
+}
+
+/* A connection that the library does not know (yet) is ours to close; one that it knows it closes itself,
+ * when it finds the end of the stream. */
+void gate_close(struct conn *c)
 {
     int fd = c->fd;
 
+    if (c->between) {
+        c->refused = true; /* what lies in the socket is not looked at (intake_target) */
+        shutdown(fd, SHUT_RDWR);
+        give_back(c);
+        return;
+    }
     conn_free(c);
     close(fd);
 }
@@ -63,11 +82,9 @@ static bool close_idle(struct http_server *s)
         if (c->idle)
             oldest = c;
     }
-    if (!oldest)
-        return false;
-    oldest->idle = false;
-    shutdown(oldest->fd, SHUT_RDWR); /* the library sees it and closes */
-    return true;
+    if (oldest)
+        gate_close(oldest);
+    return oldest != NULL;
 }
 
 static bool has_place(struct http_server *s)
@@ -79,13 +96,19 @@ static bool has_place(struct http_server *s)
 }
 
 /* To the library, which owns the descriptor from now on and may be done with it before this returns. */
-static void hand_over(struct conn *c)
+static void hand_over(struct conn *c, size_t head)
 {
     struct http_server *s = c->server;
     struct sockaddr_storage sa = {0};
     socklen_t len = sizeof sa;
     int fd = c->fd;
 
+    c->taken += head;
+    if (c->between) {
+        conn_deadline(c, s->config.head_ms);
+        give_back(c);
+        return;
+    }
     if (getpeername(fd, (struct sockaddr *)&sa, &len) < 0) {
         gate_close(c);
         return;
@@ -97,6 +120,24 @@ static void hand_over(struct conn *c)
     /* The lock is held: the library only queues the connection, its own threads call back. */
     if (MHD_add_connection(s->daemon, fd, (struct sockaddr *)&sa, len) == MHD_NO)
         conn_free(c); /* it has closed the descriptor; no callback has run */
+}
+
+void gate_take_back(struct conn *c, struct MHD_Connection *mhd)
+{
+    struct http_server *s = c->server;
+    struct epoll_event e = {.events = GATE_EVENTS, .data.u64 = conn_token(c)};
+
+    /* Is it level still? The library reads on while some answers are under way. */
+    if (s->stopping || !conn_is_level(c->fd, c->taken) ||
+        epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, c->fd, &e) < 0) {
+        c->refused = true;
+        shutdown(c->fd, SHUT_RDWR);
+        return;
+    }
+    c->watched = c->idle = true;
+    c->between = mhd;
+    conn_deadline(c, s->config.idle_ms);
+    MHD_suspend_connection(mhd);
 }
 
 void gate_event(struct conn *c, uint32_t events)
@@ -119,12 +160,15 @@ void gate_event(struct conn *c, uint32_t events)
         gate_close(c);
         return;
     }
+    if (c->idle)
+        conn_deadline(c, c->server->config.head_ms);
+    c->idle = false;
     size_t len = rawhead_length(head, (size_t)n);
     if (len > 0 && rawhead_check(head, len, &err) < 0) {
         conn_refuse(c, &err, NULL);
         drop_input(c);
-    } else if (len > 0 && has_place(c->server)) {
-        hand_over(c);
+    } else if (len > 0 && (c->between || has_place(c->server))) {
+        hand_over(c, len);
     } else if (len > 0) {
         gate_refuse(c, ERR_OVERLOADED, "too many clients are connected");
         drop_input(c);

@@ -1,7 +1,8 @@
 /* http/http.h: an HTTP/1.1 server on TCP or on a Unix socket.
  *
  * Threads: a small pool runs all handlers and continuations (never block there: park instead, park.h); one
- * watch thread ends slow clients, notices clients that left while parked and keeps the deadlines of parks.
+ * watch thread looks at the head of each request first, ends slow clients, notices clients that left while
+ * parked and keeps the deadlines of parks.
  * One server per listening socket; several may live side by side. */
 #pragma once
 

@@ -12,11 +12,10 @@ void *intake_target(void *cls, const char *raw, struct MHD_Connection *mhd)
 {
     struct http_server *s = cls;
     struct conn *c = conn_of(mhd);
-    struct http_req *req = c ? req_new(s, c, mhd, raw) : NULL;
+    struct http_req *req = c && !c->refused ? req_new(s, c, mhd, raw) : NULL;
 
     if (!req)
         return NULL;
-    c->idle = false;
     conn_deadline(c, s->config.head_ms);
     return req;
 }
@@ -26,7 +25,6 @@ void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr, enum MH
     struct http_server *s = cls;
     struct http_req *req = *ptr;
 
-    (void)mhd;
     if (!req)
         return;
     *ptr = NULL;
@@ -38,9 +36,10 @@ void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr, enum MH
                  req->match.route ? req->match.route->path : "(no route)", req->status,
                  code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " (not delivered)",
                  (long long)(clock_mono_ms() - req->began));
-    if (!req->conn->refused) {
-        conn_deadline(req->conn, s->config.idle_ms);
-        req->conn->idle = true;
+    if (!req->last && code == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
+        pthread_mutex_lock(&s->lock);
+        gate_take_back(req->conn, mhd);
+        pthread_mutex_unlock(&s->lock);
     }
     bool counted = req->begun;
     req_free(req);
@@ -159,7 +158,8 @@ static enum MHD_Result first_call(struct http_req *req, const char *method, cons
     struct err err;
 
     conn_deadline(req->conn, s->config.body_ms);
-    if (guard_head(req->mhd, method, version, &req->head, &err) < 0) {
+    if (guard_head(req->mhd, version, &req->head, &err) < 0) {
+        req->last = true; /* where it ends is not known */
         request_id_accept(NULL, req->id);
         return refuse(req, &err);
     }

@@ -26,10 +26,12 @@ struct conn {
     int fd;
     uint32_t serial;          /* tells a connection from an earlier one with the same fd */
     _Atomic int64_t deadline; /* when the watch thread cuts it off; HTTP_NEVER: not at all */
-    atomic_bool idle;         /* between two requests */
-    bool refused;             /* the answer was written straight to the socket; what comes is dropped */
+    uint64_t taken; /* bytes of the heads and bodies so far; whoever serves it, the gate or the library */
+    bool refused;   /* the answer was written straight to the socket; what comes is dropped */
     /* Under server->lock: */
-    bool gated; /* not the library's yet: the watch thread's alone, refused included */
+    bool gated;                     /* not the library's yet: the watch thread's alone, refused included */
+    struct MHD_Connection *between; /* suspended until the next request's head is there; NULL: it is not */
+    bool idle;                      /* between two requests, and nothing of the next has come */
     struct conn *prev, *next;
     struct http_ticket *parked; /* counted */
     bool watched;               /* in the watch thread's epoll set */
@@ -84,7 +86,8 @@ struct http_req {
     char id[REQUEST_ID_SIZE];
     char trace[TRACEPARENT_SIZE];
     int64_t began;
-    bool begun, failed, swallow;
+    bool begun;
+    bool last;           /* the connection ends with this request */
     struct err *failure; /* answered when the body has been read; NULL: none */
     struct buf body;
     uint64_t received; /* bytes of the body, also of those dropped */
@@ -131,10 +134,19 @@ char *problem_text(const struct err *err, const struct json_faults *faults);
 /* Hands the answer to the library. */
 enum MHD_Result reply_send(struct http_req *req);
 
-/* gate.c: all on the watch thread and under the lock */
+/* gate.c: all under the lock, and all but the last on the watch thread */
 void gate_accept(struct http_server *s, int64_t now);
 void gate_event(struct conn *c, uint32_t events); /* may free c */
+void gate_close(struct conn *c);                  /* gated or between; may free c */
 void gate_listen(struct http_server *s, bool on);
+/* After a request that was not the last of its connection. On its server thread, from the library's callback.
+ */
+void gate_take_back(struct conn *c, struct MHD_Connection *mhd);
+
+/* level.c */
+/* Has all that was taken from the socket been part of the requests so far? False as well when that cannot be
+ * known. Any thread, while nobody reads from the socket. */
+bool conn_is_level(int fd, uint64_t taken);
 
 /* kick.c */
 #define KICK_CLIENTS 128 /* with fewer active ones no thread can stall */

@@ -158,6 +158,17 @@ static bool sends_no_more(int fd)
     return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
+/* Decided before the library decides for itself, and never the other way round: what we take back it must
+ * keep as well. */
+static bool is_last(const struct http_req *req)
+{
+    struct conn *c = req->conn;
+    uint64_t taken = c->taken + req->received;
+
+    return req->last || req->head.closes || req->head.chunked || req->received < req->head.content_length ||
+           req->server->quiesced || sends_no_more(c->fd) || !conn_is_level(c->fd, taken);
+}
+
 enum MHD_Result reply_send(struct http_req *req)
 {
     if (!req->reply)
@@ -170,7 +181,9 @@ enum MHD_Result reply_send(struct http_req *req)
         MHD_add_response_header(req->reply, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     for (unsigned i = 0; i < req->header_count; i++)
         MHD_add_response_header(req->reply, req->headers[i].name, req->headers[i].value);
-    if (req->server->quiesced || sends_no_more(req->conn->fd))
+    req->last = is_last(req);
+    req->conn->taken += req->received;
+    if (req->last)
         MHD_add_response_header(req->reply, MHD_HTTP_HEADER_CONNECTION, "close");
     conn_deadline(req->conn, req->server->config.reply_ms);
     return MHD_queue_response(req->mhd, req->status, req->reply);

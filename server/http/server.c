@@ -253,6 +253,12 @@ void http_server_stop(struct http_server *s, int drain_ms)
     }
     pthread_mutex_unlock(&s->lock);
     watch_stop(s); /* hands over no more */
+    pthread_mutex_lock(&s->lock);
+    for (struct conn *c = s->conns; c; c = c->next) {
+        if (c->between) /* stopping the library with a suspended connection would abort */
+            gate_close(c);
+    }
+    pthread_mutex_unlock(&s->lock);
     /* Takes up what is resumed but not yet answered, closes what is left, joins the threads. */
     MHD_stop_daemon(s->daemon);
     server_free(s);

@@ -91,10 +91,8 @@ static int64_t scan_conn(struct conn *c, int64_t now)
 {
     int64_t deadline = c->deadline, next = HTTP_NEVER;
 
-    if (deadline <= now && c->gated) {
-        int fd = c->fd;
-        conn_free(c);
-        close(fd);
+    if (deadline <= now && (c->gated || c->between)) {
+        gate_close(c);
         return HTTP_NEVER;
     }
     if (deadline <= now) {
@@ -124,7 +122,7 @@ static int64_t scan(struct http_server *s, int64_t now)
         gate_listen(s, true);
     for (struct conn *c = s->conns; c; c = following) {
         following = c->next;
-        active += !c->gated && !c->parked;
+        active += !c->gated && !c->between && !c->parked;
         int64_t want = scan_conn(c, now);
         next = want < next ? want : next;
     }
@@ -145,7 +143,7 @@ static void handle_event(struct http_server *s, const struct epoll_event *e, int
         gate_accept(s, now);
     } else {
         struct conn *c = conn_by_token(s, e->data.u64);
-        if (c && c->gated)
+        if (c && (c->gated || c->between))
             gate_event(c, e->events);
         else if (c)
             departure(c, e->events, now);

@@ -252,19 +252,18 @@ Test(wire, keeps_the_connection)
     close(fd);
 }
 
-Test(wire, pipelined_requests_are_answered_in_order)
+/* What the library holds in its buffer no gate has seen; the client asks again. (RFC 9112 section 9.3.2) */
+Test(wire, the_first_of_pipelined_requests_is_the_last)
 {
     int fd = peer_connect(&f);
 
-    peer_send(fd, "GET /items/one HTTP/1.1\r\n" HOST "\r\nGET /items/two HTTP/1.1\r\n" HOST
-                  "Connection: close\r\n\r\n");
+    peer_send(fd, "GET /items/one HTTP/1.1\r\n" HOST "\r\nGET /items/two HTTP/1.1\r\n" HOST "\r\n");
     const char *answer = peer_read(fd, NULL);
-    const char *one = strstr(answer, "\"one\""), *two = strstr(answer, "\"two\"");
-    cr_assert(one && two && one < two, "%s", answer);
+    cr_assert(strstr(answer, "\"one\"") && !strstr(answer, "\"two\""), "%s", answer);
+    cr_assert(strstr(answer, "Connection: close\r\n"), "%s", answer);
     close(fd);
 }
 
-/* The gate sees only the first request of a connection, the guard all of them. */
 Test(wire, smuggling_in_a_later_request)
 {
     static const char *const requests[] = {
