@@ -13,6 +13,7 @@
 #define CHUNK     (64 * 1024)
 #define DRAIN_MS  2000 /* output that is still under way after the process has exited */
 #define STATUS_MS 2500 /* until the engine has noticed that exit */
+#define REST_MS   500  /* for output that an engine held back, once it answers again */
 #define PAUSE_MS  5
 
 /* One run of a box. `end` is decided once; `done` says that nothing is waited for any more. */
@@ -257,6 +258,24 @@ static void take_status(struct run *r)
     ret->oom = ret->signal == SIGKILL && (state.oom_killed || ret->oom_kills > 0);
 }
 
+/* The process is dead, and with it everyone who could write, but its output has not ended: the engine hung
+ * and did not hand it on. Now that it has answered, what it held comes at once; a reply may be in it. */
+static int take_rest(struct run *r, struct err *err)
+{
+    struct box_result *ret = r->result;
+    int rc = 0;
+
+    r->decided = r->done = false;
+    r->until = clock_mono_ms() + REST_MS;
+    while (rc == 0 && !r->done)
+        rc = step(r, err);
+    if (rc == 0 && r->output_open && ret->end == BOX_EXITED && ret->exit_code == 0) {
+        ret->end = BOX_ENGINE_LOST;
+        snprintf(ret->note, sizeof ret->note, "the engine did not hand on the output of %s", r->box->name);
+    }
+    return rc;
+}
+
 static int take_errors(struct run *r, struct err *err)
 {
     buf_free(&r->result->err);
@@ -293,6 +312,8 @@ int box_run(struct box *box, const char *input, size_t input_len, const struct b
         rc = step(&r, err);
     if (rc == 0 && ret->end == BOX_EXITED)
         take_status(&r);
+    if (rc == 0 && ret->end == BOX_EXITED && r.output_open)
+        rc = take_rest(&r, err);
     if (rc == 0)
         rc = take_errors(&r, err);
     free(r.chunk);
