@@ -1,5 +1,5 @@
-#include "handlers/openapi.h"
 #include "handlers/access.h"
+#include "handlers/openapi.h"
 #include "handlers/resources.h"
 #include "http/response.h"
 

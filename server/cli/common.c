@@ -108,7 +108,7 @@ static bool answers(const char *path)
 
     if (fd < 0 || strlen(path) >= sizeof address.sun_path)
         return false;
-    strcpy(address.sun_path, path);
+    memcpy(address.sun_path, path, strlen(path) + 1);
     return connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
 }
 

@@ -45,8 +45,8 @@ static int create_online(const struct session *s, struct creation *c, struct err
     const char *id = json_str(answer, "id"), *token = json_str(answer, "key");
     if (!id || !token || strlen(id) >= sizeof c->id || strlen(token) >= sizeof c->token)
         return err_set(err, ERR_UPSTREAM, "the server's answer holds no key");
-    strcpy(c->id, id);
-    strcpy(c->token, token);
+    memcpy(c->id, id, strlen(id) + 1);
+    memcpy(c->token, token, strlen(token) + 1);
     return 0;
 }
 

@@ -42,14 +42,14 @@ static int read_demo(struct target *t, struct err *err)
 {
     CLEANUP(buf_free)
     struct buf text = BUF_INIT(4096);
-    char path[PATH_MAX + 16];
+    char exe[PATH_MAX], path[PATH_MAX + 16];
     struct stat st;
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
 
     if (n <= 0)
         return 0;
-    path[n] = '\0';
-    strcpy(strrchr(path, '/'), "/demo.env");
+    exe[n] = '\0';
+    snprintf(path, sizeof path, "%.*s/demo.env", (int)(strrchr(exe, '/') - exe), exe);
     if (lstat(path, &st) < 0)
         return 0;
     if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)

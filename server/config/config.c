@@ -139,9 +139,13 @@ static int bind_credential(struct config *c, struct json_faults *faults, struct 
     c->model.credential_command = calloc(json_array_size(command) + 1, sizeof(char *));
     if (!c->model.credential_command)
         return err_no_memory(err);
-    json_array_foreach(command, i, word) if (!(c->model.credential_command[i] = strdup(
-                                                   json_string_value(word)))) return err_no_memory(err);
-    if (c->model.credential_command[0][0] != '/')
+    json_array_foreach(command, i, word)
+    {
+        if (!(c->model.credential_command[i] = strdup(json_string_value(word))))
+            return err_no_memory(err);
+    }
+    const char *program = c->model.credential_command[0];
+    if (!program || program[0] != '/')
         json_fault(faults, "/model/credential/command/0", "must be an absolute path");
     return 0;
 }

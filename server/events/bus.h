@@ -1,7 +1,8 @@
-/* events/bus.h: who wants to hear that something about a topic has changed. No payload: listeners read the rows.
+/* events/bus.h: who wants to hear that something about a topic has changed. No payload: listeners read the
+ * rows.
  *
- * Topics are turn ids ("turn_…") and key ids. Thread-safe. Lock order: the bus's lock, then whatever `wake` takes;
- * `wake` runs under the bus's lock, must be quick, must not block and must not call the bus. */
+ * Topics are turn ids ("turn_…") and key ids. Thread-safe. Lock order: the bus's lock, then whatever `wake`
+ * takes; `wake` runs under the bus's lock, must be quick, must not block and must not call the bus. */
 #pragma once
 
 #include "base/err.h"

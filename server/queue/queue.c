@@ -104,7 +104,7 @@ static void update_ready(struct queue *q, struct channel_line *c)
 
 static void drop_channel(struct queue *q, struct channel_line *c)
 {
-    HASH_DEL(q->channels, c);
+    HASH_DEL(q->channels, c); // NOLINT(clang-analyzer-core.NullDereference): it is in the table
     free(c->name);
     free(c);
 }
@@ -291,8 +291,12 @@ static struct queue_place *choose(struct queue *q)
     if (!k || q->held)
         return NULL;
     DL_FOREACH2(k->ready, c, rnext)
-    if (!best || c->last_served < best->last_served)
-        best = c;
+    {
+        if (!best || c->last_served < best->last_served)
+            best = c;
+    }
+    if (!best)
+        return NULL; /* a key in the rotation has something ready */
     DL_DELETE2(q->rotation, k, kprev, knext);
     DL_APPEND2(q->rotation, k, kprev, knext);
     return best->waiting;

@@ -1,7 +1,8 @@
 /* queue/queue.h: turns that wait, in memory; the truth is in the database (mission.md 4, house.md).
  *
- * Order of arrival within a channel, one turn of a channel at a time. Threads serve keys round-robin and, within a
- * key, the least recently served channel first. Thread-safe; one lock, never held over a call-out. */
+ * Order of arrival within a channel, one turn of a channel at a time. Threads serve keys round-robin and,
+ * within a key, the least recently served channel first. Thread-safe; one lock, never held over a call-out.
+ */
 #pragma once
 
 #include "base/err.h"
@@ -33,8 +34,8 @@ struct queue_item {
     char turn_id[40];
     char *channel; /* caller frees */
 };
-/* Waits for a turn whose channel is free and marks the channel busy. 0, or 1 when the queue is closed (turns that
- * still wait stay in the database), or 2 when nothing came within timeout_ms. */
+/* Waits for a turn whose channel is free and marks the channel busy. 0, or 1 when the queue is closed (turns
+ * that still wait stay in the database), or 2 when nothing came within timeout_ms. */
 MUST_USE int queue_pop(struct queue *q, int timeout_ms, struct queue_item *ret);
 /* The channel's turn is over and its container proven dead: the next may go. */
 void queue_done(struct queue *q, const char *channel);
