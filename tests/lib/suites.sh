@@ -105,7 +105,7 @@ suite_integration() {
     need_images
     need_node
     need_account
-    CLOISTER_BINARY=$BUILD_RELEASE/cloister "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS"
+    CLOISTER_BINARY=$BUILD_RELEASE/cloister "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" ${LONG:+--timeout 3600}
 }
 
 suite_integration_asan() {
@@ -114,7 +114,7 @@ suite_integration_asan() {
     need_node
     need_account
     CLOISTER_BINARY=$BUILD_ASAN/cloister CLOISTER_SANITIZED=1 \
-        "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS"
+        "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" ${LONG:+--timeout 3600}
 }
 
 suite_deploy() {

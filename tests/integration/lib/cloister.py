@@ -132,14 +132,19 @@ class Server:
         return ["setpriv", f"--reuid={ACCOUNT}", f"--regid={ACCOUNT}", "--init-groups", "--inh-caps=-all",
                 "--pdeathsig=KILL", *map(str, command)]
 
-    def start(self, ready=True):
-        """Starts `serve` and waits until it listens, and until it is ready unless told otherwise."""
+    def launch(self):
+        """Starts `serve` and waits for nothing: where in its log this run begins."""
         assert self.process is None, "the server runs already"
         offset = self.log_file.stat().st_size
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(self.as_account(self.binary, "serve", "--config", self.config_file),
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             env=self.full_environment(), cwd="/")
+        return offset
+
+    def start(self, ready=True):
+        """Starts `serve` and waits until it listens, and until it is ready unless told otherwise."""
+        offset = self.launch()
         self.port = poll(lambda: self.listening(offset), START_S, "the server listens")
         if ready:
             try:

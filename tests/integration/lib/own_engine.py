@@ -63,7 +63,8 @@ class OwnEngine(Engine):
             self.run("containerd", "containerd", "--config", str(self.root / "containerd.toml"))
             self.run("dockerd", "dockerd", "--host", f"unix://{self.socket}", "--data-root", str(self.root / "data"),
                      "--exec-root", str(self.root / "exec"), "--pidfile", str(self.root / "dockerd.pid"), "--containerd",
-                     str(self.root / "containerd.sock"), "--group", "docker", "--bridge=none", "--iptables=false")
+                     str(self.root / "containerd.sock"), "--group", "docker", "--bridge=none", "--iptables=false",
+                     "--shutdown-timeout=1")
             try:
                 poll(self.answers, START_S, "the engine answers")
                 return
@@ -83,6 +84,13 @@ class OwnEngine(Engine):
     def signal(self, number):
         """To dockerd alone."""
         self.processes["dockerd"].send_signal(number)
+
+    def restart(self):
+        """As an operator does it: dockerd stops its containers and ends, then starts again."""
+        self.signal(signal.SIGTERM)
+        self.processes["dockerd"].wait(timeout=30)
+        self.kill()
+        self.start()
 
     def kill(self):
         """SIGKILL to both, as after a crash of the engine; containers live on."""
