@@ -195,7 +195,7 @@ int listener_start(struct broker *broker, struct err *err)
         MHD_OPTION_URI_LOG_CALLBACK, on_uri, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, broker,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, broker, MHD_OPTION_CONNECTION_LIMIT,
         2U * LIMIT_BROKER_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK, MHD_OPTION_END);
+        MHD_OPTION_THREAD_STACK_SIZE, (size_t)THREAD_STACK, MHD_OPTION_END);
     if (broker->daemon)
         return 0;
     /* The library may or may not have closed fd: closing another thread's descriptor would be worse than to

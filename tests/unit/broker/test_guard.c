@@ -202,6 +202,7 @@ Test(guard, a_nul_in_the_target_is_no_route)
 Test(guard, host_and_type_are_needed)
 {
     head("POST /model HTTP/1.0", TYPE LEN, 403);
+    head("POST /model HTTP/1.1", TYPE LEN, 403);
     head("POST /model HTTP/1.1", HOST LEN, 415);
     head("POST /model HTTP/1.1", HOST LEN "Content-Type: text/plain\r\n", 415);
     head("POST /model HTTP/1.1", HOST LEN "Content-Type: application/jsonp\r\n", 415);
