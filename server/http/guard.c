@@ -83,6 +83,9 @@ int guard_head(struct MHD_Connection *mhd, const char *version, struct head *ret
         return err_set(err, ERR_BAD_REQUEST, "there is no Host header");
     if (w.seen[ONCE_ENCODING] && (w.head.has_length || !modern))
         return err_set(err, ERR_BAD_REQUEST, "Transfer-Encoding comes with Content-Length or HTTP/1.0");
+    /* The library would leave it without an answer when more bytes follow. (RFC 9110 section 10.1.1) */
+    if (w.head.expects_continue && !w.head.chunked && w.head.content_length == 0)
+        return err_set(err, ERR_BAD_REQUEST, "Expect comes without a body");
     *ret = w.head;
     return 0;
 }

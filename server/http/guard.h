@@ -17,5 +17,5 @@ struct head {
 
 /* On the first call of the handler, before anything else: ERR_BAD_REQUEST for Content-Length with
  * Transfer-Encoding, repeated headers that may come once, a Transfer-Encoding other than "chunked", no Host
- * or two. */
+ * or two, Expect without a body. */
 MUST_USE int guard_head(struct MHD_Connection *mhd, const char *version, struct head *ret, struct err *err);

@@ -196,6 +196,8 @@ Test(wire, smuggling)
         {"GET /hello HTTP/1.1\r\nHost: a\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n", 400, NULL},
         {"GET /hel lo HTTP/1.1\r\n" HOST "\r\n", 400, NULL},
         {"GET /hello#x HTTP/1.1\r\n" HOST "\r\n", 400, NULL},
+        {"GET /hello HTTP/1.1\r\n" HOST "Expect: 100-continue\r\n\r\nGET /hello HTTP/1.1\r\n" HOST "\r\n",
+         400, "without a body"},
         {"CONNECT a:443 HTTP/1.1\r\n" HOST "\r\n", 400, NULL},
     };
     check(cases, ARRAY_LEN(cases));
