@@ -1,63 +1,11 @@
-#include "queue/queue.h"
+#include "queue/lines.h"
 
 #include "base/clock.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-/* Without memory an element is simply not in the table: its hh.tbl is NULL. */
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
-#include <utlist.h>
-
-#define KEY_SIZE      32
-#define IDLE_CHANNELS 20000 /* channels whose last service is remembered without a turn */
-
-struct queue_place {
-    char turn_id[40]; /* "" until pushed */
-    struct channel_line *channel;
-    struct key_line *key;
-    struct queue_place *prev, *next; /* in the channel's line, in order of arrival */
-    UT_hash_handle hh;               /* by turn_id, once pushed */
-};
-
-struct channel_line {
-    char *name;
-    struct queue_place *waiting; /* pushed places */
-    unsigned reserved;           /* places that exist, pushed or not */
-    unsigned queued;             /* pushed */
-    bool busy;
-    uint64_t last_served;               /* tick of the last pop; 0: never */
-    struct key_line *ready_for;         /* in whose ready list this is: the key of the first waiting turn */
-    struct channel_line *rprev, *rnext; /* in that list */
-    UT_hash_handle hh;
-};
-
-struct key_line {
-    char id[KEY_SIZE];
-    unsigned reserved;
-    struct channel_line *ready;
-    struct key_line *kprev, *knext; /* in the rotation: keys with something ready */
-    bool rotating;
-    UT_hash_handle hh;
-};
-
-struct queue {
-    struct queue_limits limits;
-    pthread_mutex_t lock;
-    pthread_cond_t wake; /* monotonic */
-    struct channel_line *channels;
-    struct key_line *keys, *rotation;
-    struct queue_place *by_id;
-    unsigned reserved, queued;
-    unsigned unlisted; /* pushed without memory for by_id, so found by a walk */
-    uint64_t tick;
-    bool held, closed;
-    int64_t done_ms[64]; /* times of the last ends, a ring */
-    unsigned done_count;
-};
 
 int queue_new(const struct queue_limits *limits, struct queue **ret, struct err *err)
 {
@@ -74,120 +22,6 @@ int queue_new(const struct queue_limits *limits, struct queue **ret, struct err 
     pthread_condattr_destroy(&attr);
     *ret = q;
     return 0;
-}
-
-/* A channel is ready when it is free and a turn waits; it stands in the list of that turn's key. */
-static void update_ready(struct queue *q, struct channel_line *c)
-{
-    struct key_line *want = c->busy || !c->waiting ? NULL : c->waiting->key;
-    struct key_line *have = c->ready_for;
-
-    if (want == have)
-        return;
-    if (have) {
-        DL_DELETE2(have->ready, c, rprev, rnext);
-        if (!have->ready) {
-            DL_DELETE2(q->rotation, have, kprev, knext);
-            have->rotating = false;
-        }
-    }
-    c->ready_for = want;
-    if (want) {
-        DL_APPEND2(want->ready, c, rprev, rnext);
-        if (!want->rotating) {
-            DL_APPEND2(q->rotation, want, kprev, knext);
-            want->rotating = true;
-        }
-        pthread_cond_signal(&q->wake);
-    }
-}
-
-static void drop_channel(struct queue *q, struct channel_line *c)
-{
-    HASH_DEL(q->channels, c); // NOLINT(clang-analyzer-core.NullDereference): it is in the table
-    free(c->name);
-    free(c);
-}
-
-/* A channel without turns is kept for its last_served, so that leaving the queue wins nothing; when too many
- * are kept the ones that joined first go. */
-static void settle_channel(struct queue *q, struct channel_line *c)
-{
-    struct channel_line *old, *next;
-
-    if (c->reserved > 0 || c->busy)
-        return;
-    if (c->last_served == 0) {
-        drop_channel(q, c);
-        return;
-    }
-    if (HASH_COUNT(q->channels) <= IDLE_CHANNELS)
-        return;
-    unsigned dropped = 0;
-    HASH_ITER(hh, q->channels, old, next)
-    {
-        if (old->reserved == 0 && !old->busy) {
-            drop_channel(q, old);
-            if (++dropped == IDLE_CHANNELS / 10)
-                return;
-        }
-    }
-}
-
-static void free_place(struct queue *q, struct queue_place *p)
-{
-    struct channel_line *c = p->channel;
-    struct key_line *k = p->key;
-
-    c->reserved--;
-    q->reserved--;
-    if (--k->reserved == 0) {
-        HASH_DEL(q->keys, k);
-        free(k);
-    }
-    free(p);
-    settle_channel(q, c);
-}
-
-static struct channel_line *find_channel(struct queue *q, const char *name)
-{
-    struct channel_line *c = NULL;
-
-    HASH_FIND_STR(q->channels, name, c);
-    return c;
-}
-
-static struct channel_line *get_channel(struct queue *q, const char *name)
-{
-    struct channel_line *c = find_channel(q, name);
-
-    if (c || !(c = calloc(1, sizeof *c)))
-        return c;
-    if (!(c->name = strdup(name))) {
-        free(c);
-        return NULL;
-    }
-    HASH_ADD_KEYPTR(hh, q->channels, c->name, strlen(c->name), c);
-    if (c->hh.tbl)
-        return c;
-    free(c->name);
-    free(c);
-    return NULL;
-}
-
-static struct key_line *get_key(struct queue *q, const char *id)
-{
-    struct key_line *k = NULL;
-
-    HASH_FIND_STR(q->keys, id, k);
-    if (k || !(k = calloc(1, sizeof *k)))
-        return k;
-    snprintf(k->id, sizeof k->id, "%s", id);
-    HASH_ADD_STR(q->keys, id, k);
-    if (k->hh.tbl)
-        return k;
-    free(k);
-    return NULL;
 }
 
 static int check_bounds(const struct queue *q, const struct channel_line *c, const struct key_line *k,
@@ -212,8 +46,8 @@ static int reserve(struct queue *q, const char *channel, const char *key_id, boo
     if (!p)
         return err_no_memory(err);
     pthread_mutex_lock(&q->lock);
-    struct channel_line *c = get_channel(q, channel);
-    struct key_line *k = get_key(q, key_id);
+    struct channel_line *c = line_get(q, channel);
+    struct key_line *k = line_get_key(q, key_id);
     int rc = c && k ? 0 : err_no_memory(err);
     if (rc == 0 && bounded)
         rc = check_bounds(q, c, k, err);
@@ -224,12 +58,10 @@ static int reserve(struct queue *q, const char *channel, const char *key_id, boo
         q->reserved++;
         *ret = STEAL(p);
     } else {
-        if (k && k->reserved == 0) {
-            HASH_DEL(q->keys, k);
-            free(k);
-        }
+        if (k)
+            line_settle_key(q, k);
         if (c)
-            settle_channel(q, c);
+            line_settle(q, c);
     }
     pthread_mutex_unlock(&q->lock);
     free(p);
@@ -253,7 +85,7 @@ void queue_release(struct queue *q, struct queue_place *place)
     if (!place)
         return;
     pthread_mutex_lock(&q->lock);
-    free_place(q, place);
+    line_free_place(q, place);
     pthread_mutex_unlock(&q->lock);
 }
 
@@ -266,7 +98,7 @@ void queue_push(struct queue *q, struct queue_place *place, const char *turn_id)
     DL_APPEND(place->channel->waiting, place);
     place->channel->queued++;
     q->queued++;
-    update_ready(q, place->channel);
+    line_update_ready(q, place->channel);
     pthread_mutex_unlock(&q->lock);
 }
 
@@ -333,8 +165,8 @@ int queue_pop(struct queue *q, int timeout_ms, struct queue_item *ret)
         unlink_place(q, p);
         c->busy = true;
         c->last_served = ++q->tick;
-        update_ready(q, c);
-        free_place(q, p);
+        line_update_ready(q, c);
+        line_free_place(q, p);
     }
     pthread_mutex_unlock(&q->lock);
     return name ? 0 : 2; /* without memory the turn stays where it is */
@@ -343,12 +175,12 @@ int queue_pop(struct queue *q, int timeout_ms, struct queue_item *ret)
 void queue_done(struct queue *q, const char *channel)
 {
     pthread_mutex_lock(&q->lock);
-    struct channel_line *c = find_channel(q, channel);
+    struct channel_line *c = line_find(q, channel);
     q->done_ms[q->done_count++ % ARRAY_LEN(q->done_ms)] = clock_mono_ms();
     if (c && c->busy) {
         c->busy = false;
-        update_ready(q, c);
-        settle_channel(q, c);
+        line_update_ready(q, c);
+        line_settle(q, c);
     }
     pthread_mutex_unlock(&q->lock);
 }
@@ -374,8 +206,8 @@ bool queue_remove(struct queue *q, const char *turn_id)
     if (p) {
         struct channel_line *c = p->channel;
         unlink_place(q, p);
-        update_ready(q, c);
-        free_place(q, p);
+        line_update_ready(q, c);
+        line_free_place(q, p);
     }
     pthread_mutex_unlock(&q->lock);
     return p != NULL;
@@ -400,7 +232,7 @@ void queue_close(struct queue *q)
 void queue_channel(struct queue *q, const char *channel, struct queue_channel_info *ret)
 {
     pthread_mutex_lock(&q->lock);
-    struct channel_line *c = find_channel(q, channel);
+    struct channel_line *c = line_find(q, channel);
     ret->queued = c ? c->queued : 0;
     ret->busy = c && c->busy;
     pthread_mutex_unlock(&q->lock);
@@ -442,10 +274,10 @@ void queue_free(struct queue *q)
         DL_FOREACH_SAFE(c->waiting, p, next_place)
         {
             unlink_place(q, p);
-            update_ready(q, c);
-            free_place(q, p);
+            line_update_ready(q, c);
+            line_free_place(q, p);
         }
-        drop_channel(q, c);
+        line_drop(q, c);
     }
     pthread_cond_destroy(&q->wake);
     pthread_mutex_destroy(&q->lock);
