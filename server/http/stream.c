@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 /* Of the library's own buffer, used only for clients that take no chunks. */
-#define BLOCK 4096
+#define BLOCK 1024
 
 struct http_stream {
     struct http_req *req;
