@@ -165,8 +165,9 @@ static bool is_last(const struct http_req *req)
     struct conn *c = req->conn;
     uint64_t taken = c->taken + req->received;
 
-    return req->last || req->head.closes || req->head.chunked || req->received < req->head.content_length ||
-           req->server->quiesced || sends_no_more(c->fd) || !conn_is_level(c->fd, taken);
+    return req->last || req->stream || req->head.closes || req->head.chunked ||
+           req->received < req->head.content_length || req->server->quiesced || sends_no_more(c->fd) ||
+           !conn_is_level(c->fd, taken);
 }
 
 enum MHD_Result reply_send(struct http_req *req)

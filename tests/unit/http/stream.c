@@ -148,6 +148,15 @@ static void serve(unsigned beat_ms, unsigned reply_ms)
 
 TestSuite(stream, .timeout = 60);
 
+static void nobody_is_connected(void)
+{
+    int64_t deadline = clock_mono_ms() + 5000;
+
+    while (http_server_connections(f.server) > 0 && clock_mono_ms() < deadline)
+        clock_sleep_ms(1);
+    cr_assert_eq(http_server_connections(f.server), 0u);
+}
+
 #define FEED "GET /feed HTTP/1.1\r\nHost: a\r\n\r\n"
 
 static int begin(void)
@@ -199,7 +208,8 @@ Test(stream, tells_what_becomes_known)
     tell(1);
     cr_assert_str_eq(chunks(fd, NULL), "item 101\nend\n");
     cr_assert(wait_for(&feed.freed, 1));
-    cr_assert_str_empty(peer_read(fd, NULL)); /* and the server closes */
+    cr_assert_str_empty(peer_read(fd, NULL)); /* and the server closes, */
+    nobody_is_connected();                    /* whatever the client does */
     close(fd);
     http_server_stop(f.server, 5000);
 }
@@ -240,6 +250,7 @@ Test(stream, a_head_alone)
     cr_assert(strstr(answer, "text/x-feed"));
     cr_assert_str_eq(strstr(answer, "\r\n\r\n"), "\r\n\r\n", "%s", answer);
     cr_assert(wait_for(&feed.freed, 1));
+    nobody_is_connected();
     close(fd);
     http_server_stop(f.server, 5000);
 }
