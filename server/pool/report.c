@@ -68,25 +68,55 @@ static void commit_end(struct pool *pool, const char *turn_id, struct slot *slot
     bus_publish(pool->deps.bus, turn_id);
 }
 
-/* The end of an output as text; where its beginning is lost it begins with a whole character. */
-static char *tail_text(const struct buf *kept, bool cut)
+/* Bytes of an incomplete character at the end. */
+static size_t ragged(const char *data, size_t len)
+{
+    for (size_t i = 1; i <= 3 && i <= len; i++) {
+        unsigned char c = (unsigned char)data[len - i];
+        if ((c & 0xC0) == 0x80)
+            continue;
+        size_t size = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
+        return size > i ? i : 0;
+    }
+    return 0;
+}
+
+/* Bytes of an incomplete character at the beginning. */
+static size_t torn(const char *data, size_t len)
 {
     size_t skip = 0;
 
-    while (cut && skip < 3 && skip < kept->len && ((unsigned char)kept->data[skip] & 0xC0) == 0x80)
+    while (skip < 3 && skip < len && ((unsigned char)data[skip] & 0xC0) == 0x80)
         skip++;
-    return utf8_sanitize(kept->data ? kept->data + skip : "", kept->len - skip);
+    return skip;
 }
 
-static json_t *output_of(const struct buf *kept, uint64_t total)
+static json_t *output_view(const char *data, size_t len, uint64_t total, bool cut)
 {
-    bool cut = total > kept->len;
     CLEANUP(free_str)
-    char *text = tail_text(kept, cut);
+    char *text = utf8_sanitize(len ? data : "", len);
 
     return text
                ? json_pack("{s:s, s:I, s:b}", "text", text, "bytes", (json_int_t)total, "truncated", (int)cut)
                : NULL;
+}
+
+/* Of stderr the end is kept, cut between characters. */
+static json_t *stderr_of(const struct box_result *b)
+{
+    bool cut = b->err_total > b->err.len;
+    size_t skip = cut ? torn(b->err.data, b->err.len) : 0;
+
+    return output_view(b->err.data + skip, b->err.len - skip, b->err_total, cut);
+}
+
+/* Of stdout the beginning. The newline that ended a reply is not missed. */
+static json_t *stdout_of(const struct box_result *b)
+{
+    bool cut = b->out_total > b->out.len + (b->end == BOX_REPLY ? 1 : 0);
+    size_t drop = cut ? ragged(b->out.data, b->out.len) : 0;
+
+    return output_view(b->out.data, b->out.len - drop, b->out_total, cut);
 }
 
 /* What the worker wrote: stderr always, stdout where it did not become the reply. */
@@ -94,9 +124,8 @@ static json_t *logs_of(const struct run *r)
 {
     json_t *logs = json_object();
 
-    if (!logs || json_object_set_new(logs, "stderr", output_of(&r->result.err, r->result.err_total)) < 0 ||
-        (r->ending != END_NONE &&
-         json_object_set_new(logs, "stdout", output_of(&r->result.out, r->result.out_total)) < 0)) {
+    if (!logs || json_object_set_new(logs, "stderr", stderr_of(&r->result)) < 0 ||
+        (r->ending != END_NONE && json_object_set_new(logs, "stdout", stdout_of(&r->result)) < 0)) {
         json_decref(logs);
         return NULL;
     }

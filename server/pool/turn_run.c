@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
-#define LAST_WORDS_MS 500 /* for the stderr of a worker that says it failed */
+#define LAST_WORDS_MS 500 /* for what a worker that ends badly had written and is under way */
 
 static int start_job(struct store *st, void *arg, struct err *err)
 {
@@ -177,8 +177,8 @@ static void run_and_commit(struct run *r)
     enum ending asked = active_settle(r->pool, &r->active);
     if (r->ending == END_NONE)
         r->ending = ending_of(&r->result, &r->stats, asked, r->late, &r->reply);
-    if (r->ending != END_NONE && r->slot->box && r->result.end == BOX_REPLY &&
-        box_last_words(r->slot->box, LAST_WORDS_MS, &r->result, &err) < 0)
+    if (r->ending != END_NONE && r->slot->box && r->result.end != BOX_ENGINE_LOST &&
+        r->result.end != BOX_EXITED && box_last_words(r->slot->box, LAST_WORDS_MS, &r->result, &err) < 0)
         log_line(LOG_WARN, r->item->turn_id, "stderr: %s", err.text);
     run_report(r);
 }

@@ -105,7 +105,7 @@ static void output_ended(struct run *r)
 static int take_stdout(struct run *r, const char *data, size_t len, struct err *err)
 {
     struct buf *out = &r->result->out;
-    size_t room = r->limits->max_stdout - out->len;
+    size_t room = out->max - out->len;
 
     r->result->out_total += len;
     if (r->decided) /* past the deadline: what fits is kept, the rest only drained */
@@ -143,6 +143,8 @@ static int take_bytes(struct run *r, const char *data, size_t len, struct err *e
             rc = take_stderr(r, piece.data, piece.len, err);
         else if (!r->done)
             rc = take_stdout(r, piece.data, piece.len, err);
+        else
+            r->result->out_total += piece.len;
     }
     return rc;
 }
@@ -322,7 +324,8 @@ int box_run(struct box *box, const char *input, size_t input_len, const struct b
 
 int box_last_words(struct box *box, int timeout_ms, struct box_result *ret, struct err *err)
 {
-    struct run r = {.box = box, .result = ret, .decided = true, .done = true};
+    struct run r = {
+        .box = box, .result = ret, .exited = true, .decided = true, .done = ret->end == BOX_REPLY};
     int64_t deadline = clock_mono_ms() + timeout_ms;
     struct pollfd p = {.fd = box->attach, .events = POLLIN};
     ssize_t n = 1;

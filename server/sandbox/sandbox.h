@@ -122,9 +122,9 @@ MUST_USE int box_run(struct box *box, const char *input, size_t input_len,
                      const struct box_run_limits *limits, struct box_result *ret, struct err *err);
 void box_result_free(struct box_result *result);
 
-/* After BOX_REPLY with a reply that tells of a failure: kills the worker, and adds what it had written to
- * stderr before and is still under way (the engine hands on the two outputs apart) to `ret`. Until the end of
- * the output, at most timeout_ms. ERR_NO_MEMORY. */
+/* After box_run, where what the worker wrote is to be kept: kills it, and adds what it had written before and
+ * is still under way to `ret`; of stdout behind a complete reply only the count. Until the end of the output,
+ * at most timeout_ms. ERR_NO_MEMORY. */
 MUST_USE int box_last_words(struct box *box, int timeout_ms, struct box_result *ret, struct err *err);
 
 /* Kills, removes by exact name, and proves death: the engine no longer knows the container and the kernel
