@@ -22,13 +22,13 @@ def cycles(short, long):
 
 
 class TestServerKilled(Checks):
-    def test_at_random_moments(self):
-        """SIGKILL while it starts, recovers, accepts, runs and buries; slow and quick turns; some may run again."""
-        chance = random.Random(SEED)
+    """SIGKILL while it starts, recovers, accepts, runs and buries; slow and quick turns; some may run again."""
+
+    def one(self, size, rounds):
+        chance = random.Random(SEED + size)
         print(f"seed {SEED}")
-        with Server(image=IMAGE, pool={"size": 4}) as server:
+        with Server(image=IMAGE, pool={"size": size}) as server:
             load = Load(server, server.key(), 6, SEED)
-            rounds = cycles(40, 500)
             for number in range(rounds):
                 load.begin(1 + number % 4 // 3)
                 time.sleep(chance.uniform(0, 0.6))  # not to wait for anything: the moment is what is tested
@@ -45,6 +45,12 @@ class TestServerKilled(Checks):
             self.assertGreater(sum(ends), len(ends) // 2, "most went well")
             print(f"{rounds} kills, {len(turns)} turns, {len(ends) - sum(ends)} interrupted, "
                   f"{sum(turn['attempts'] > 1 for turn in turns)} run again")
+
+    def test_two_threads(self):
+        self.one(2, cycles(20, 250))
+
+    def test_six_threads(self):
+        self.one(6, cycles(20, 250))
 
 
 class TestEngineFaults(Checks):
