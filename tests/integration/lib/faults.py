@@ -1,4 +1,5 @@
 """A server whose allocations and writes can be made to fail: tests/faults preloaded, and the page that steers it."""
+import contextlib
 import mmap
 import os
 import pathlib
@@ -85,7 +86,13 @@ class FaultyServer(Server):
             self.environment = {}
 
     def descriptors(self):
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        """How many are open, those of the state apart, and how many connections to the state there are."""
+        folder, links = f"/proc/{self.process.pid}/fd", []
+        for name in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):
+                links.append(os.readlink(f"{folder}/{name}"))
+        state = self.config["state_file"]
+        return sum(not link.startswith(state) for link in links), links.count(state)
 
     def where(self, addresses):
         """The functions that these addresses lie in, innermost first, without those of the library itself."""
