@@ -1,9 +1,9 @@
 """Many clients at once: all are answered, the service stays small and quick, and full queues say so. (http.md)"""
+import concurrent.futures
 import itertools
 import json
 import os
 import pathlib
-import selectors
 import socket
 import sqlite3
 import statistics
@@ -11,54 +11,12 @@ import threading
 import time
 
 from lib.case import SPEAKER, ServerCase
+from lib.cloister import release_only
+from lib.crowd import Waiting
 from lib.http import poll
 
 CLIENTS, CHANNELS = 300, 12
 SERVER_KIB = 64 * 1024
-
-
-class Waiting:
-    """Clients that each sent one POST /v1/turns and wait, without a thread."""
-
-    def __init__(self, port, key):
-        self.port, self.key = port, key
-        self.socks = []
-
-    def send(self, channel, text):
-        body = json.dumps({"channel": channel, "speaker": SPEAKER, "text": text}).encode()
-        sock = socket.create_connection(("127.0.0.1", self.port), timeout=30)
-        sock.sendall((f"POST /v1/turns HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {self.key}\r\n"
-                      f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body)
-        self.socks.append(sock)
-        return sock
-
-    def answers(self, seconds):
-        """[(status, document)] of all in order of their sending; None for one that was not answered in time."""
-        end, parts, result = time.monotonic() + seconds, {}, {}
-        with selectors.DefaultSelector() as selector:
-            for sock in self.socks:
-                parts[sock] = b""
-                selector.register(sock, selectors.EVENT_READ)
-            while selector.get_map() and (left := end - time.monotonic()) > 0:
-                for event, _ in selector.select(left):
-                    data = event.fileobj.recv(1 << 16)
-                    parts[event.fileobj] += data
-                    if not data:
-                        selector.unregister(event.fileobj)
-                        result[event.fileobj] = self.final(parts[event.fileobj])
-        return [result.get(sock) for sock in self.socks]
-
-    @staticmethod
-    def final(data):
-        """Status and document of the answer; interim ones may stand before it."""
-        head, _, body = data.rpartition(b"\r\n\r\n")
-        assert body, f"the server closed after {data!r}"
-        return int(head.rpartition(b"HTTP/1.1 ")[2][:3]), json.loads(body)
-
-    def close(self):
-        for sock in self.socks:
-            sock.close()
-        self.socks.clear()
 
 
 class LoadCase(ServerCase):
@@ -240,3 +198,52 @@ class Bounds(LoadCase):
             self.ended(self.wait(turn, key), "succeeded")
         with self.subTest("and then there is room again"):
             self.ended(self.server.turn("full:a", "again", self.key), "succeeded")
+
+
+class Full(LoadCase):
+    """The pool is busy, the queue is full, clients wait at each turn and others are refused without a pause."""
+
+    config = {"pool": {"size": 2, "drain_ms": 300}, "queue": {"total": 200}}
+    READS = 1500
+
+    def refused_without_end(self, over):
+        """How often; each is told at once."""
+        body, count = {"channel": "full:0", "speaker": SPEAKER, "text": "x"}, 0
+        with self.server.client(self.key) as client:
+            while not over.is_set():
+                self.problem(client.call("POST", "/v1/turns", body), 503, "overloaded")
+                count += 1
+        return count
+
+    @release_only
+    def test_reads_are_answered(self):
+        for i in range(4):
+            self.server.channel_on(f"full:{i}")
+        clients = self.waiting()
+        for i in range(2):
+            clients.send(f"full:{i}", "/sleep 60000")
+        poll(lambda: sum(channel["busy"] for channel in self.channels().values()) == 2, 20, "the pool is busy")
+        for i in range(200):
+            clients.send(f"full:{i % 4}", f"queued {i}")
+        poll(lambda: self.queued() == 200, 20, "the queue is full")
+        (turn, *_) = self.ok(self.server.call("GET", "/v1/turns?limit=1", key=self.key))["data"]
+        over, times = threading.Event(), []
+        with concurrent.futures.ThreadPoolExecutor(3) as pool, self.server.client(self.key) as client:
+            refusals = [pool.submit(self.refused_without_end, over) for _ in range(3)]
+            for i in range(self.READS):
+                path = ("/livez", "/readyz", "/v1/channels", f"/v1/turns/{turn['id']}", "/v1/turns")[i % 5]
+                began = time.monotonic()
+                self.ok(client.call("GET", path))
+                times.append(time.monotonic() - began)
+            over.set()
+            refused = sum(job.result(30) for job in refusals)
+        self.assertEqual(self.queued(), 200)
+        times.sort()
+        p99 = times[len(times) * 99 // 100]
+        print(f"{len(times)} reads beside 202 clients that wait and {refused} refusals: median "
+              f"{1000 * statistics.median(times):.1f} ms, p99 {1000 * p99:.1f} ms, worst {1000 * times[-1]:.0f} ms")
+        self.assertGreater(refused, 100)
+        self.assertLess(p99, 0.25)
+        self.assertLess(times[-1], 2)
+        self.assertEqual(self.server.stop(), 0)
+        self.assertEqual([status for status, _ in clients.answers(10)], [200] * 2 + [202] * 200)
