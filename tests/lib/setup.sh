@@ -7,6 +7,7 @@ BUILD_RELEASE=$ROOT/build
 BUILD_TEST=$ROOT/build-test
 BUILD_ASAN=$ROOT/build-asan
 BUILD_TSAN=$ROOT/build-tsan
+BUILD_FUZZ=$ROOT/build-fuzz
 NODE_MODULES=$ROOT/tests/node_modules
 
 # setup_scratch: everything a run writes outside the build folders is below SCRATCH. The path is short, since sockets live
@@ -71,6 +72,16 @@ need_tsan_build() {
 build_threads() {
     configure_with "$1" Debug -DCLOISTER_TESTS=ON -DCLOISTER_SANITIZE=thread
     cmake --build "$1" --target threads
+}
+
+need_fuzz_build() {
+    need_packages
+    once "build (clang, ASan, UBSan and coverage, tests/fuzz)" build_fuzz "$BUILD_FUZZ"
+}
+
+build_fuzz() {
+    configure_with "$1" Debug -DCMAKE_C_COMPILER=clang -DCLOISTER_FUZZ=ON
+    cmake --build "$1" --target fuzz
 }
 
 need_node() {

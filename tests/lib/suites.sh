@@ -101,6 +101,13 @@ suite_threads() {
     done
 }
 
+suite_fuzz() {
+    need_fuzz_build
+    rm -rf "$LOGS/findings"
+    "$PYTHON" "$ROOT/tests/lib/run_fuzz.py" --build "$BUILD_FUZZ" --counts "$COUNTS" --findings "$LOGS/findings" \
+        --seconds "$((${LONG:-0} ? 1200 : 8))"
+}
+
 suite_integration() {
     need_images
     need_node

@@ -173,8 +173,8 @@ static enum step take_request(struct reader *r, struct wire_request *req)
     struct buf body = BUF_INIT(64 << 20);
     struct err err;
 
-    while (r->at < r->end && (*r->at == '\r' || *r->at == '\n'))
-        r->at++;
+    while (r->end - r->at >= 2 && r->at[0] == '\r' && r->at[1] == '\n')
+        r->at += 2;
     if (r->at == r->end)
         return STEP_PARTIAL;
     enum step step = take_request_line(r, req);
@@ -279,7 +279,9 @@ static bool parse_answer(const struct buf *b, size_t at, bool no_body, bool ende
     } else {
         PROPERTY(!length || strcmp(length, "0") == 0, "a body where none can be");
     }
-    if (no_body || (ended && left == 0))
+    /* A head that is not even looked at may be answered as if it were no HEAD, as the last of its connection.
+     */
+    if ((no_body && !(a.close && a.status >= 400 && left == a.body_len)) || (ended && left == 0))
         a.body_len = 0;
     if (left < a.body_len)
         return false;
