@@ -92,15 +92,16 @@ class Load:
             cursor = f"&cursor={answer.json['next_cursor']}"
 
     def open(self):
-        return [turn["id"] for status in OPEN
-                for turn in self.server.call("GET", f"/v1/turns?status={status}", key=self.key).json["data"]]
+        """How many have not ended."""
+        return self.rows("SELECT count(*) FROM turns WHERE status IN ('queued', 'running')")[0][0]
 
-    def settle(self, seconds):
-        """Everything is answered, and has ended."""
+    def settle(self, seconds=60):
+        """Everything is answered, and has ended; so long may nothing end at all."""
         while any(self.unanswered):
             self.begin(0)
             self.join()
-        poll(lambda: not self.open(), seconds, "all have ended")
+        while left := self.open():
+            poll(lambda left=left: self.open() < left, seconds, f"one of {left} ends")
         poll(lambda: not self.server.containers(), 20, "no container is left")
         poll(lambda: not self.rows("SELECT slot FROM slots"), 10, "no slot is left")
 
