@@ -6,7 +6,8 @@
     X(END_TIMEOUT, "timeout",                                                                                \
       "The turn reached its deadline, of running (limits.timeout_ms) or of waiting (queue.wait_ms); raise "  \
       "it or ask for less.")                                                                                 \
-    X(END_CANCELED, "canceled", "The turn was stopped by request before it ended.")                          \
+    X(END_CANCELED, "canceled",                                                                              \
+      "The turn was stopped by request before it ended; send it again if it is still wanted.")               \
     X(END_CHANNEL_DISABLED, "channel_disabled",                                                              \
       "The channel was turned off while the turn waited; turn it on and send it again.")                     \
     X(END_OUT_OF_MEMORY, "out_of_memory",                                                                    \
