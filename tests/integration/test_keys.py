@@ -28,6 +28,8 @@ def turn_body(channel, **more):
 OPEN, TURNS, READS, CHANNELS, ADMIN = None, {"turns"}, {"turns", "turns:read"}, {"channels"}, set()
 WALK = {
     ("POST", "/v1/turns"): (TURNS, 200),
+    ("GET", "/v1/turns"): (READS, 200),
+    ("POST", "/v1/turns/{id}/cancel"): (TURNS, 200),
     ("GET", "/v1/turns/{id}"): (READS, 200),
     ("GET", "/v1/turns/{id}/events"): (READS, 200),
     ("GET", "/v1/channels"): (CHANNELS, 200),
@@ -71,7 +73,7 @@ class Walk(KeyCase):
 
     def request(self, route, channel, key, turn=None):
         method, path = route
-        body = turn_body(channel) if path == "/v1/turns" else {"enabled": True} if method == "PUT" else None
+        body = turn_body(channel) if route == ("POST", "/v1/turns") else {"enabled": True} if method == "PUT" else None
         path = path.replace("{key}", urllib.parse.quote(channel, safe="")).replace("{id}", turn or "turn_" + "0" * 32)
         return self.server.call(method, path, body, key)
 
@@ -111,8 +113,8 @@ class Walk(KeyCase):
             for scope in SCOPES:
                 for channel in (OWN, FOREIGN):
                     with self.subTest(route=route, scope=scope, channel=channel):
-                        if route == ("GET", "/v1/turns/{id}"):
-                            self.walk_turns(route, scope, channel)
+                        if "{id}" in route[1]:
+                            self.walk_turns(route, needs, scope, channel)
                         else:
                             self.walk_one(route, needs, scope, channel, status)
 
@@ -125,6 +127,8 @@ class Walk(KeyCase):
             self.problem(answer, 403, "forbidden")
         elif route == ("GET", "/v1/channels"):
             self.assertEqual([c["key"] for c in self.ok(answer)["data"]], [OWN])
+        elif route == ("GET", "/v1/turns"):
+            self.assertLessEqual({turn["channel"] for turn in self.ok(answer)["data"]}, {OWN})
         elif channel == FOREIGN:
             self.problem(answer, 404, "not_found")
         else:
@@ -133,11 +137,13 @@ class Walk(KeyCase):
             state = self.ok(self.server.call("GET", f"/v1/channels/{FOREIGN}", key=self.theirs))
             self.assertEqual((state["enabled"], state["reset_pending"], state["queued"]), (True, False, 0))
 
-    def walk_turns(self, route, scope, channel):
+    def walk_turns(self, route, needs, scope, channel):
         for turn, allowed, whose in self.turns_for(scope, channel):
             answer = self.request(route, channel, self.keys[scope], turn)
-            if scope in ("channels", "files"):
+            if scope not in needs | {"admin"}:
                 self.problem(answer, 403, "forbidden")
+            elif allowed and route[1].endswith("/events"):
+                self.assertEqual([event["status"] for event in self.ok(answer)["data"]], ["ignored"], whose)
             elif allowed:
                 self.assertEqual(self.ok(answer)["id"], turn, whose)
             else:
