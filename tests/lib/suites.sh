@@ -115,13 +115,19 @@ suite_integration() {
     CLOISTER_BINARY=$BUILD_RELEASE/cloister "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" ${LONG:+--timeout 3600}
 }
 
+# The tests that measure, or that repeat for long, run with the release build only, unless there are hours.
+ASAN_MODULES=(test_turns test_routing test_keys test_model test_http test_desync test_hostile test_seal test_crash test_async
+    test_cli)
+
 suite_integration_asan() {
+    local modules=()
+    [[ -n ${LONG:-} ]] || modules=("${ASAN_MODULES[@]}")
     need_images
     need_asan_build
     need_node
     need_account
     CLOISTER_BINARY=$BUILD_ASAN/cloister CLOISTER_SANITIZED=1 \
-        "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" ${LONG:+--timeout 3600}
+        "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" ${LONG:+--timeout 3600} "${modules[@]}"
 }
 
 suite_deploy() {
