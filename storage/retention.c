@@ -29,26 +29,27 @@ static int prune_events(struct store *st, const struct retention *r, int *remove
 {
     CLEANUP(stmt_done)
     sqlite3_stmt *mark = NULL;
-    CLEANUP(stmt_done)
-    sqlite3_stmt *drop = NULL;
+    int rc;
 
+    /* RETURNING gives its rows when all of them are marked, so that the histories can go one by one; a search
+     * for marked turns would read the whole table. */
     if (stmt_get(st,
                  "UPDATE turns SET events_pruned = 1 WHERE seq IN (SELECT seq FROM turns WHERE finished_ms > "
                  "0 AND "
-                 "finished_ms < ? AND events_pruned = 0 LIMIT ?)",
+                 "finished_ms < ? AND events_pruned = 0 LIMIT ?) RETURNING seq",
                  &mark, err) < 0 ||
-        stmt_bind(st, mark, err, "ii", r->events_before_ms, (int64_t)r->most) < 0 ||
-        stmt_run(st, mark, err) < 0)
+        stmt_bind(st, mark, err, "ii", r->events_before_ms, (int64_t)r->most) < 0)
         return -1;
-    int marked = sqlite3_changes(st->sqlite);
-    if (marked == 0)
-        return 0;
-    if (stmt_get(st, "DELETE FROM events WHERE turn IN (SELECT seq FROM turns WHERE events_pruned = 1)",
-                 &drop, err) < 0 ||
-        stmt_run(st, drop, err) < 0)
-        return -1;
-    *removed += marked;
-    return 0;
+    while ((rc = stmt_step(st, mark, err)) == 1) {
+        CLEANUP(stmt_done)
+        sqlite3_stmt *drop = NULL;
+        if (stmt_get(st, "DELETE FROM events WHERE turn = ?", &drop, err) < 0 ||
+            stmt_bind(st, drop, err, "i", (int64_t)sqlite3_column_int64(mark, 0)) < 0 ||
+            stmt_run(st, drop, err) < 0)
+            return -1;
+        ++*removed;
+    }
+    return rc;
 }
 
 int retention_prune(struct store *st, const struct retention *r, int *removed, struct err *err)

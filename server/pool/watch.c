@@ -16,6 +16,7 @@
 
 #define TICK_MS  1000
 #define SWEEP_MS 60000
+#define FIRST_MS 5000 /* after the start: by then the engine has made what the last run had asked for */
 
 void watch_update_hold(struct pool *pool)
 {
@@ -159,7 +160,7 @@ bool watch_rest(struct pool *pool)
 void *watch_main(void *arg)
 {
     struct pool *pool = arg;
-    int64_t next_sweep = clock_mono_ms() + SWEEP_MS;
+    int64_t next_sweep = clock_mono_ms() + FIRST_MS;
 
     do {
         struct err err;
