@@ -113,7 +113,7 @@ class Outcome(TurnCase):
             self.assertEqual((turn["reply"], turn["error"], turn["finished_at"]), (None, None, None))
             self.assertEqual(answer.headers["location"], f"/v1/turns/{turn['id']}")
             self.assertEqual(answer.headers["preference-applied"], "respond-async")
-            self.assertEqual(answer.headers["vary"], "Prefer")
+            self.assertEqual(answer.headers["vary"], "Accept, Prefer")
             self.assertGreaterEqual(int(answer.headers["retry-after"]), 1)
             self.ended(self.wait(turn, self.key), "succeeded")
         with self.subTest("wait, too short"):
