@@ -366,6 +366,12 @@ Test(events, many_and_large_ones)
     const char *list = told(read_stream(fd, NULL));
     cr_assert(strncmp(list, expected, strlen(expected)) == 0, "%s", list);
     close(fd);
+    int64_t began = clock_mono_ms();
+    fd = get(all, "?after=2", SSE); /* and all that is stored, without a wait between the batches */
+    list = told(read_stream(fd, NULL));
+    cr_assert_lt(clock_mono_ms() - began, 1000);
+    cr_assert(strncmp(list, expected, strlen(expected)) == 0 && strstr(list, " ended "), "%s", list);
+    close(fd);
 }
 
 static int recover_job(struct store *st, void *arg, struct err *err)
