@@ -352,14 +352,14 @@ Test(events, that_are_no_longer_kept)
 /* More than is read at once, and single ones that are larger than that. */
 Test(events, many_and_large_ones)
 {
-    static char large[40000];
+    static char large[33000];
     char expected[8192] = "";
 
     run();
     memset(large, 'x', sizeof large - 1);
     int fd = get(all, "?after=2", SSE);
     for (int i = 3; i < 150; i++) {
-        append("log", i % 50 == 0 ? large : "a line of some length, as it comes from a worker that talks");
+        append("log", i % 12 == 0 ? large : "a line of some length, as it comes from a worker that talks");
         snprintf(expected + strlen(expected), 32, "%d log ", i);
     }
     finish();
