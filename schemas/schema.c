@@ -377,7 +377,7 @@ static int fill(const char *file, const json_t *schema, json_t *object, struct e
         const json_t *target = ref ? schema_resolve(file, ref, &sub_file) : sub;
         json_t *have = json_object_get(object, key), *value = json_object_get(sub, "default");
         if (!have && value) {
-            have = json_deep_copy(value);
+            have = json_clone(value);
             if (!have || json_object_set_new(object, key, have) < 0)
                 return err_no_memory(err);
         }

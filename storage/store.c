@@ -87,11 +87,12 @@ void stmt_done(sqlite3_stmt **stmt)
 
 static int bind_json(sqlite3_stmt *stmt, int i, const json_t *value)
 {
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    char *text = NULL;
+    struct err err;
 
     if (!value)
         return sqlite3_bind_null(stmt, i);
-    if (!text)
+    if (json_text(value, &text, &err) < 0)
         return SQLITE_NOMEM;
     return sqlite3_bind_text(stmt, i, text, -1, free);
 }

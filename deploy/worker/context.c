@@ -23,7 +23,7 @@ int context_new(const struct turn *turn, const struct memory *memory, const stru
         .groups = json_array(),
     };
 
-    if (!c.history || !c.current || !c.groups) {
+    if (!c.history || json_array_size(c.history) != json_array_size(history) || !c.current || !c.groups) {
         context_free(&c);
         return err_no_memory(err);
     }

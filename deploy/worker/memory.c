@@ -103,7 +103,7 @@ static int draft(const struct memory *m, enum memory_scope scope, json_t **ret, 
                  struct err *err)
 {
     CLEANUP(json_free)
-    json_t *root = json_deep_copy(m->root);
+    json_t *root = json_clone(m->root);
     json_t *speakers = json_object_get(root, "speakers");
     json_t *entries;
 

@@ -68,7 +68,7 @@ static int current_messages(const struct turn *turn, struct call_ids *ids, json_
             return -1;
         messages = json_pack("[{s:s, s:s}]", "role", "user", "content", cut);
     } else {
-        messages = json_deep_copy(turn->messages);
+        messages = json_clone(turn->messages);
     }
     if (!messages)
         return err_no_memory(err);

@@ -40,7 +40,8 @@ static int check_depth(const char *text, size_t len, struct err *err)
     return 0;
 }
 
-/* jansson had no memory on this thread, which its parser calls a fault of the text in many places. */
+/* jansson had no memory on this thread. Its parser calls that a fault of the text in many places, its writer
+ * leaves out the key of a member, its deep copy the member itself. */
 static __thread bool starved;
 
 static void *noting_malloc(size_t size)
@@ -87,12 +88,27 @@ int json_parse(const char *text, size_t len, json_t **ret, struct err *err)
 
 int json_text(const json_t *value, char **ret, struct err *err)
 {
+    starved = false;
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
 
-    if (!text)
+    if (!text || starved) {
+        free(text);
         return err_no_memory(err);
+    }
     *ret = text;
     return 0;
+}
+
+json_t *json_clone(const json_t *value)
+{
+    starved = false;
+    json_t *copy = json_deep_copy(value);
+
+    if (copy && starved) {
+        json_decref(copy);
+        return NULL;
+    }
+    return copy;
 }
 
 const char *json_str(const json_t *object, const char *key)

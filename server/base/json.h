@@ -26,6 +26,9 @@ MUST_USE int json_parse(const char *text, size_t len, json_t **ret, struct err *
 /* Compact text, keys in insertion order; caller frees. ERR_NO_MEMORY. */
 MUST_USE int json_text(const json_t *value, char **ret, struct err *err);
 
+/* A deep copy, whole or NULL without memory. */
+json_t *json_clone(const json_t *value);
+
 /* Borrowed string member, or NULL when absent or no string. */
 const char *json_str(const json_t *object, const char *key);
 /* Appends "/token" to a JSON pointer, escaping ~ and /. (RFC 6901) */

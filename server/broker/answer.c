@@ -40,6 +40,8 @@ char *answer_error(enum err_code code, const struct json_faults *faults)
     CLEANUP(json_free)
     json_t *body = json_pack("{s:{s:s, s:s, s:O*}}", "error", "code", row->code, "message", row->message,
                              "errors", faults ? faults->list : NULL);
+    char *text = NULL;
+    struct err err;
 
-    return body ? json_dumps(body, JSON_COMPACT) : NULL;
+    return body && json_text(body, &text, &err) == 0 ? text : NULL;
 }
