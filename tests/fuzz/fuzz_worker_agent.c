@@ -36,6 +36,7 @@ static void check_model_body(const char *body, size_t len)
     PROPERTY(value && model_input(value, "", &messages, &tools, &faults) == 0, "the sanitizer refuses %s: %s",
              json_str(json_array_get(faults.list, 0), "pointer"), body);
     PROPERTY(json_equal(messages, json_object_get(value, "messages")), "the sanitizer changes it: %s", body);
+    fuzz_check_call_ids(messages, true);
     PROPERTY(++calls <= LIMIT_WORKER_MODEL_CALLS, "%u model calls", calls);
 }
 

@@ -50,6 +50,7 @@ static void check_request(const struct turn *t, const char *text)
              json_str(json_array_get(faults.list, 0), "pointer"));
     PROPERTY(json_equal(json_object_get(body, "messages"), messages), "the sanitizer changes the messages");
     PROPERTY(json_equal(json_object_get(body, "tools"), tools), "the sanitizer changes the tools");
+    fuzz_check_call_ids(messages, false);
     const char *first = json_str(json_array_get(messages, 0), "content");
     PROPERTY(strcmp(json_str(json_array_get(messages, 0), "role"), "system") == 0 &&
                  strncmp(first, t->prompt, strlen(t->prompt)) == 0,

@@ -138,6 +138,27 @@ void fuzz_check_err(const struct err *err)
     PROPERTY(utf8_valid(err->text, strlen(err->text)), "an error's sentence is not UTF-8: %s", err->text);
 }
 
+void fuzz_check_call_ids(const json_t *messages, bool answered)
+{
+    CLEANUP(json_free)
+    json_t *seen = json_object();
+    json_t *message, *call;
+    size_t i, n;
+
+    json_array_foreach(messages, i, message)
+    {
+        const char *answers = json_str(message, "tool_call_id");
+        PROPERTY(!answers || !answered || json_object_get(seen, answers),
+                 "an answer to %s, which was not called", answers);
+        json_array_foreach(json_object_get(message, "tool_calls"), n, call)
+        {
+            const char *id = json_str(call, "id");
+            PROPERTY(id && !json_object_get(seen, id), "the id %s stands twice", id);
+            json_object_set_new(seen, id, json_true());
+        }
+    }
+}
+
 static char folder[64];
 
 static void remove_folder(void)

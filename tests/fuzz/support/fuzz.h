@@ -35,5 +35,9 @@ void fuzz_check_faults(const json_t *value, const struct json_faults *faults);
 /* err has a code of the table and a sentence of valid UTF-8. */
 void fuzz_check_err(const struct err *err);
 
+/* No two tool calls in the messages have one id, and each answer of a tool is to a call before it when
+ * `answered`. (mission.md section 7) */
+void fuzz_check_call_ids(const json_t *messages, bool answered);
+
 /* A fresh folder that is removed at exit, in memory where the machine has such a file system. */
 const char *fuzz_folder(void);

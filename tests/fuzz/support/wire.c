@@ -58,7 +58,7 @@ static enum step take_request_line(struct reader *r, struct wire_request *req)
         return step;
     while (method < len && is_token_char(line[method]))
         method++;
-    while (method + 1 + target < len && (unsigned char)line[method + 1 + target] > ' ')
+    while (method + 1 + target < len && line[method + 1 + target] != ' ')
         target++;
     const char *version = line + method + 1 + target;
     if (method == 0 || target == 0 || line[method] != ' ' || len != method + target + 10 ||
