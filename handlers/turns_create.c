@@ -70,6 +70,7 @@ static int insert_job(struct store *st, void *arg, struct err *err)
                          .request = c->request,
                          .traceparent = c->traceparent,
                          .accept_ms = clock_mono_ms() - c->began_ms,
+                         .position = c->place ? queue_ahead(c->place) : 0,
                          .ignored = c->ignored,
                          .max_attempts = (int)json_integer_value(json_object_get(c->request, "max_attempts")),
                          .now_ms = clock_wall_ms()};

@@ -15,22 +15,15 @@ static int channel_enabled(struct store *st, const char *key, struct channel **r
     return (*ret)->enabled ? 0 : err_set(err, ERR_CHANNEL_DISABLED, "the channel is not enabled");
 }
 
-/* The first event of a turn that waits tells how many are before it in its channel. */
-static int append_queued(struct store *st, const struct turn_new *t, struct err *err)
+static int append_first(struct store *st, const struct turn_new *t, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
     CLEANUP(json_free)
-    json_t *data = NULL;
+    json_t *data = t->ignored ? json_pack("{s:s}", "status", turn_status_name(TURN_IGNORED))
+                              : json_pack("{s:I}", "position", (json_int_t)t->position);
 
-    if (stmt_get(st, "SELECT count(*) - 1 FROM turns WHERE channel = ? AND status IN ('queued', 'running')",
-                 &stmt, err) < 0 ||
-        stmt_bind(st, stmt, err, "s", t->channel) < 0 || stmt_step(st, stmt, err) < 0)
-        return -1;
-    data = json_pack("{s:I}", "position", (json_int_t)sqlite3_column_int64(stmt, 0));
     if (!data)
         return err_no_memory(err);
-    return events_append(st, t->id, "queued", data, t->now_ms, err);
+    return events_append(st, t->id, t->ignored ? "ended" : "queued", data, t->now_ms, err);
 }
 
 int turns_insert(struct store *st, const struct turn_new *t, struct err *err)
@@ -54,11 +47,7 @@ int turns_insert(struct store *st, const struct turn_new *t, struct err *err)
                   t->accept_ms) < 0 ||
         stmt_run(st, stmt, err) < 0)
         return -1;
-    if (!t->ignored)
-        return append_queued(st, t, err);
-    CLEANUP(json_free)
-    json_t *data = json_pack("{s:s}", "status", turn_status_name(TURN_IGNORED));
-    return data ? events_append(st, t->id, "ended", data, t->now_ms, err) : err_no_memory(err);
+    return append_first(st, t, err);
 }
 
 /* Whether a turn of this channel begins afresh, and which resets its success will carry out. */

@@ -63,6 +63,7 @@ struct turn_new {
     const json_t *request;   /* borrowed; its speaker.id is kept for lists */
     const char *traceparent; /* NULL: none */
     int max_attempts;        /* 1 and more; 0 counts as 1 */
+    unsigned position;       /* how many of the channel are before it, for its first event */
     bool ignored;            /* stored as ended with status ignored; takes no place in the queue */
     int64_t now_ms;
     int64_t accept_ms; /* since the request arrived */

@@ -17,6 +17,7 @@ struct queue_place {
     char turn_id[40]; /* "" until pushed */
     struct channel_line *channel;
     struct key_line *key;
+    unsigned ahead;                  /* see queue_ahead */
     struct queue_place *prev, *next; /* in the channel's line, in order of arrival */
     UT_hash_handle hh;               /* by turn_id, once pushed */
 };

@@ -52,7 +52,7 @@ static int reserve(struct queue *q, const char *channel, const char *key_id, boo
     if (rc == 0 && bounded)
         rc = check_bounds(q, c, k, err);
     if (rc == 0) {
-        *p = (struct queue_place){.channel = c, .key = k};
+        *p = (struct queue_place){.channel = c, .key = k, .ahead = c->reserved + (c->busy ? 1 : 0)};
         c->reserved++;
         k->reserved++;
         q->reserved++;
@@ -78,6 +78,11 @@ int queue_reserve_recovered(struct queue *q, const char *channel, const char *ke
                             struct queue_place **ret, struct err *err)
 {
     return reserve(q, channel, key_id, false, ret, err);
+}
+
+unsigned queue_ahead(const struct queue_place *place)
+{
+    return place->ahead;
 }
 
 void queue_release(struct queue *q, struct queue_place *place)

@@ -25,6 +25,8 @@ MUST_USE int queue_reserve(struct queue *q, const char *channel, const char *key
 /* Without bounds, also when closed is not yet set: for turns found in the database at start. */
 MUST_USE int queue_reserve_recovered(struct queue *q, const char *channel, const char *key_id,
                                      struct queue_place **ret, struct err *err);
+/* How many turns of the channel were before this place when it was reserved, a running one among them. */
+unsigned queue_ahead(const struct queue_place *place);
 /* Gives the place back unused. Accepts NULL. */
 void queue_release(struct queue *q, struct queue_place *place);
 /* Puts a committed turn on its place (taken over). Cannot fail. */

@@ -71,6 +71,29 @@ Test(queue, places_keep_the_order_of_pushing)
     queue_free(q);
 }
 
+Test(queue, a_place_knows_how_many_are_before_it)
+{
+    struct queue *q = make(10, 10, 100);
+    struct queue_place *p[4];
+    struct err err;
+
+    for (unsigned i = 0; i < 3; i++) {
+        cr_assert_eq(queue_reserve(q, "c:a", "k", &p[i], &err), 0);
+        cr_assert_eq(queue_ahead(p[i]), i);
+    }
+    queue_push(q, p[0], "t0");
+    queue_push(q, p[1], "t1");
+    cr_assert_str_eq(pop(q), "t0");
+    cr_assert_eq(queue_reserve(q, "c:a", "k", &p[3], &err), 0);
+    cr_assert_eq(queue_ahead(p[3]), 3); /* the running one counts */
+    queue_release(q, p[2]);
+    queue_release(q, p[3]);
+    cr_assert_eq(queue_reserve(q, "c:b", "k", &p[3], &err), 0);
+    cr_assert_eq(queue_ahead(p[3]), 0);
+    queue_release(q, p[3]);
+    queue_free(q);
+}
+
 Test(queue, keys_take_turns)
 {
     struct queue *q = make(100, 100, 1000);

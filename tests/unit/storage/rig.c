@@ -110,6 +110,7 @@ static int insert(struct store *st, void *arg, struct err *err)
                          .key_id = "owner",
                          .request = c->request,
                          .ignored = c->flag,
+                         .position = strcmp(c->id, "turn_3") == 0 ? 2 : 0,
                          .now_ms = 2000};
     return turns_insert(st, &t, err);
 }
