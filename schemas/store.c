@@ -7,13 +7,19 @@
 #include <pthread.h>
 #include <string.h>
 
-#define MAX_FILES 64
+#define MAX_FILES    64
+#define MAX_PATTERNS 64
 
 static struct {
     const char *name;
     json_t *schema;
 } files[MAX_FILES];
 static size_t file_count;
+static struct {
+    const char *text;
+    regex_t compiled;
+} patterns[MAX_PATTERNS];
+static size_t pattern_count;
 static struct err load_failure;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -66,6 +72,31 @@ static bool is_known(const char *keyword)
 
 static int vet(const json_t *schema, struct err *err);
 
+/* Compiling takes longer than all the rest of a check. */
+static int compile(const char *text, struct err *err)
+{
+    if (schema_pattern(text))
+        return 0;
+    if (pattern_count == MAX_PATTERNS)
+        return err_set(err, ERR_INTERNAL, "more than %d patterns", MAX_PATTERNS);
+    if (regcomp(&patterns[pattern_count].compiled, text, REG_EXTENDED | REG_NOSUB) != 0)
+        return err_set(err, ERR_INTERNAL, "the pattern %s does not compile", text);
+    patterns[pattern_count++].text = text;
+    return 0;
+}
+
+static int compile_all(const json_t *schema, struct err *err)
+{
+    const char *pattern = json_str(schema, "pattern");
+    json_t *value;
+
+    if (pattern && compile(pattern, err) < 0)
+        return -1;
+    json_object_foreach(json_object_get(schema, "patternProperties"), pattern,
+                        value) if (compile(pattern, err) < 0) return -1;
+    return 0;
+}
+
 static int vet_map(const json_t *map, struct err *err)
 {
     const char *key;
@@ -92,6 +123,8 @@ static int vet(const json_t *schema, struct err *err)
         return err_set(err, ERR_INTERNAL, "a schema must be an object or a boolean");
     json_object_foreach((json_t *)(uintptr_t)schema, key, value) if (!is_known(key)) return err_set(
         err, ERR_INTERNAL, "keyword %s is not known to the checker", key);
+    if (compile_all(schema, err) < 0)
+        return -1;
     for (i = 0; i < ARRAY_LEN(maps); i++)
         if ((value = json_object_get(schema, maps[i])) && vet_map(value, err) < 0)
             return err_wrap(err, "%s", maps[i]);
@@ -132,6 +165,14 @@ int schema_load(struct err *err)
         return -1;
     }
     return 0;
+}
+
+regex_t *schema_pattern(const char *pattern)
+{
+    for (size_t i = 0; i < pattern_count; i++)
+        if (strcmp(patterns[i].text, pattern) == 0)
+            return &patterns[i].compiled;
+    return NULL;
 }
 
 const json_t *schema_get(const char *name)
