@@ -213,7 +213,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct broker_stats stats;
 
     wire_read(text, in.size, &sent);
-    wire_talk(path, text, in.size, split * 4, &sent, &got);
+    wire_talk(&(struct wire_place){.path = path}, text, in.size, split * 4, &sent, &got);
     check_all(text, &sent, &got);
     broker_stats(broker, &stats);
     PROPERTY(!stats.budget_spent, "the budget is spent after %u calls", stats.calls);

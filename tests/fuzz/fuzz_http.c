@@ -1,6 +1,6 @@
-/* Whole requests at a real server over its Unix socket: every whole and sound request is answered once, in
- * order, with what was sent; what is not sound is never let through, whatever stands behind it; the answers
- * are HTTP; the server lives on. */
+/* Whole requests at a real server, over TCP and over a Unix socket (where a connection has one request only):
+ * every whole and sound request is answered once, in order, with what was sent; what is not sound is never
+ * let through, whatever stands behind it; the answers are HTTP; the server lives on. */
 #include "support/fuzz.h"
 #include "support/wire.h"
 
@@ -21,7 +21,8 @@
 #define BODY_MOST 4096
 
 static char path[100];
-static struct http_server *server;
+static struct http_server *servers[2];
+static struct wire_place places[2] = {{.path = path}};
 
 /* --- the server ----------------------------------------------------------------------------------------- */
 
@@ -92,7 +93,8 @@ static int authorize(struct http_req *req, const struct http_route *route, struc
 
 static void stop(void)
 {
-    http_server_stop(server, 1000);
+    http_server_stop(servers[0], 1000);
+    http_server_stop(servers[1], 1000);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -109,9 +111,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     snprintf(path, sizeof path, "%s/http.sock", fuzz_folder());
     memcpy(address.sun_path, path, strlen(path) + 1);
     PROPERTY(bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 64) == 0, "no socket");
-    const struct http_config config = {
-        .routes = routes, .authorize = authorize, .listen_fd = fd, .threads = 2};
-    PROPERTY(http_server_start(&config, &server, &err) == 0, "%s", err.text);
+    struct http_config config = {.routes = routes, .authorize = authorize, .listen_fd = fd, .threads = 2};
+    PROPERTY(http_server_start(&config, &servers[0], &err) == 0, "%s", err.text);
+    config.address = "127.0.0.1";
+    config.listen_fd = -1;
+    PROPERTY(http_server_start(&config, &servers[1], &err) == 0, "%s", err.text);
+    places[1].port = http_server_port(servers[1]);
     atexit(stop);
     return 0;
 }
@@ -208,16 +213,20 @@ static void check_connections(void)
 
     if (++runs % 256 != 0)
         return;
-    while (http_server_connections(server) > 0) {
-        PROPERTY(clock_left_ms(deadline) > 0, "%u connections stay", http_server_connections(server));
-        clock_sleep_ms(1);
+    for (size_t i = 0; i < ARRAY_LEN(servers);) {
+        unsigned open = http_server_connections(servers[i]);
+        PROPERTY(open == 0 || clock_left_ms(deadline) > 0, "%u connections stay", open);
+        if (open == 0)
+            i++;
+        else
+            clock_sleep_ms(1);
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
-    size_t split = fuzz_byte(&in);
+    uint8_t how = fuzz_byte(&in);
     CLEANUP(free_str)
     char *text = fuzz_text(in.data, in.size);
     CLEANUP(wire_free)
@@ -226,7 +235,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct wire_answers got;
 
     wire_read(text, in.size, &sent);
-    wire_talk(path, text, in.size, split * 4, &sent, &got);
+    wire_talk(&places[how & 1], text, in.size, how / 2 * 8u, &sent, &got);
     check_all(&sent, &got);
     check_connections();
     return 0;

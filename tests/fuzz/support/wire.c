@@ -6,6 +6,8 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -369,17 +371,32 @@ static bool send_all(int fd, const char *data, size_t len, struct buf *answers)
     return true;
 }
 
-void wire_talk(const char *path, const char *data, size_t len, size_t split, const struct wire_stream *sent,
-               struct wire_answers *ret)
+static int dial(const struct wire_place *place)
 {
-    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    struct sockaddr_in remote = {
+        .sin_family = AF_INET, .sin_port = htons(place->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(place->path ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, rc;
+
+    PROPERTY(fd >= 0, "no socket: %s", strerror(errno));
+    if (place->path) {
+        memcpy(local.sun_path, place->path, strlen(place->path) + 1);
+        rc = connect(fd, (struct sockaddr *)&local, sizeof local);
+    } else {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        rc = connect(fd, (struct sockaddr *)&remote, sizeof remote);
+    }
+    PROPERTY(rc == 0, "the server is not there any more: %s", strerror(errno));
+    return fd;
+}
+
+void wire_talk(const struct wire_place *to, const char *data, size_t len, size_t split,
+               const struct wire_stream *sent, struct wire_answers *ret)
+{
     CLEANUP(close_fd)
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = dial(to);
 
     *ret = (struct wire_answers){.bytes = BUF_INIT(64 << 20)};
-    memcpy(to.sun_path, path, strlen(path) + 1);
-    PROPERTY(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0,
-             "the server is not there any more");
     split = split < len ? split : len;
     bool open = send_all(fd, data, split, &ret->bytes);
     if (open && split < len) {

@@ -7,6 +7,12 @@
 
 #include <stdbool.h>
 
+/* Where a server listens. */
+struct wire_place {
+    const char *path; /* of a Unix socket; NULL: TCP on 127.0.0.1 */
+    uint16_t port;
+};
+
 #define WIRE_REQUESTS 16 /* that are told apart; more are left alone */
 
 struct wire_request {
@@ -60,8 +66,8 @@ struct wire_answers {
 /* Sends data in two parts (the first `split` bytes, then the rest) on a new connection, waits for an answer
  * to each of the stream's whole requests, closes the sending half, and reads to the end. Breaks when the
  * server keeps a whole request waiting or does not close. */
-void wire_talk(const char *path, const char *data, size_t len, size_t split, const struct wire_stream *sent,
-               struct wire_answers *ret);
+void wire_talk(const struct wire_place *to, const char *data, size_t len, size_t split,
+               const struct wire_stream *sent, struct wire_answers *ret);
 void wire_answers_free(struct wire_answers *a);
 /* The value of a field of the head, which may come once; copied. NULL when it is not there. Caller frees. */
 char *wire_field(const struct wire_answer *answer, const char *name);
