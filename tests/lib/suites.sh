@@ -115,6 +115,16 @@ suite_integration() {
     CLOISTER_BINARY=$BUILD_RELEASE/cloister "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" ${LONG:+--timeout 3600}
 }
 
+# Each answer held against openapi.yaml on its way.
+suite_contract() {
+    need_images
+    need_node
+    need_account
+    CLOISTER_BINARY=$BUILD_RELEASE/cloister CLOISTER_PROXY=1 \
+        "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" --logs "$LOGS/contract" \
+        test_turns test_routing test_keys
+}
+
 # The tests that measure, or that repeat for long, run with the release build only, unless there are hours.
 ASAN_MODULES=(test_turns test_routing test_keys test_model test_http test_desync test_hostile test_seal test_crash test_async
     test_cli)
