@@ -44,7 +44,7 @@ static int run_job(struct store *st, struct request *r)
 
     r->result = (struct err){0};
     st->last_failure = 0;
-    if (store_exec(st, "SAVEPOINT job", &r->result) < 0)
+    if (store_again(st, "SAVEPOINT job", &r->result) < 0)
         return 0;
     if (r->job(st, r->arg, &err) < 0) { /* a job that succeeds may have left an error that it has handled */
         r->result = err;
@@ -53,7 +53,7 @@ static int run_job(struct store *st, struct request *r)
         if (store_exec(st, "ROLLBACK TO job", &err) < 0)
             return -1;
     }
-    if (store_exec(st, "RELEASE job", &err) < 0) {
+    if (store_again(st, "RELEASE job", &err) < 0) {
         if (r->result.code == ERR_NONE)
             r->result = err;
         return -1;
@@ -69,7 +69,7 @@ static int commit_batch(struct store *st, struct request *batch, struct err *err
     /* Rolling back takes memory too, and may have failed the last time. */
     if (!sqlite3_get_autocommit(st->sqlite) && store_exec(st, "ROLLBACK", err) < 0)
         return st->last_failure ? st->last_failure : SQLITE_ERROR;
-    if (store_exec(st, "BEGIN IMMEDIATE", err) < 0)
+    if (store_again(st, "BEGIN IMMEDIATE", err) < 0)
         return st->last_failure ? st->last_failure : SQLITE_ERROR;
     for (struct request *r = batch; r && !lost; r = r->next) {
         bool clean = run_job(st, r) == 0;
@@ -80,7 +80,7 @@ static int commit_batch(struct store *st, struct request *batch, struct err *err
             *err = r->result;
         }
     }
-    if (!lost && store_exec(st, "COMMIT", err) < 0)
+    if (!lost && store_again(st, "COMMIT", err) < 0)
         lost = st->last_failure ? st->last_failure : SQLITE_ERROR;
     if (lost)
         sqlite3_exec(st->sqlite, "ROLLBACK", NULL, NULL, NULL);
@@ -297,10 +297,12 @@ int db_read(struct db *db, db_job job, void *arg, struct err *err)
 
     if (take_reader(db, &st, err) < 0)
         return -1;
-    int rc = store_exec(st, "BEGIN", err);
+    int rc = store_again(st, "BEGIN", err);
     if (rc == 0) {
+        struct err ignored;
         rc = job(st, arg, err);
-        sqlite3_exec(st->sqlite, "COMMIT", NULL, NULL, NULL);
+        if (store_again(st, "COMMIT", &ignored) < 0)
+            st->last_failure = 0;
     }
     if (sqlite3_get_autocommit(st->sqlite))
         give_reader(db, st);

@@ -77,6 +77,16 @@ int stmt_get(struct store *st, const char *sql, sqlite3_stmt **ret, struct err *
     return 0;
 }
 
+int store_again(struct store *st, const char *sql, struct err *err)
+{
+    CLEANUP(stmt_done)
+    sqlite3_stmt *stmt = NULL;
+
+    if (stmt_get(st, sql, &stmt, err) < 0)
+        return -1;
+    return stmt_run(st, stmt, err);
+}
+
 void stmt_done(sqlite3_stmt **stmt)
 {
     if (!*stmt)

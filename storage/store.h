@@ -28,6 +28,8 @@ MUST_USE int store_expect_version(struct store *st, struct err *err);
 /* ERR_DATABASE with SQLite's text; remembers the code in last_failure. Returns -1. */
 int store_fail(struct store *st, struct err *err, const char *what);
 MUST_USE int store_exec(struct store *st, const char *sql, struct err *err);
+/* The same for one statement without parameters that is run again and again (`sql` a literal): it is kept. */
+MUST_USE int store_again(struct store *st, const char *sql, struct err *err);
 
 /* Takes a statement from the cache (`sql` a literal), cleared. Give it back with CLEANUP(stmt_done). */
 MUST_USE int stmt_get(struct store *st, const char *sql, sqlite3_stmt **ret, struct err *err);
