@@ -66,12 +66,12 @@ need_asan_build() {
 
 need_tsan_build() {
     need_packages
-    once "build (TSan, tests/threads)" build_threads "$BUILD_TSAN"
+    once "build (TSan, the server and tests/threads)" build_threads "$BUILD_TSAN"
 }
 
 build_threads() {
     configure_with "$1" Debug -DCLOISTER_TESTS=ON -DCLOISTER_SANITIZE=thread
-    cmake --build "$1" --target threads
+    cmake --build "$1" --target threads cloister
 }
 
 need_fuzz_build() {

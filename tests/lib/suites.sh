@@ -91,14 +91,21 @@ suite_asan() {
     "$PYTHON" "$ROOT/tests/lib/run_unit.py" --build "$BUILD_ASAN" --counts "$COUNTS" --sanitizer
 }
 
-# A report of the sanitizer makes a program end with 66.
+# A report of the sanitizer makes a program end with 66; the server's are looked for when a test is over.
 suite_threads() {
     local source name
+    need_images
+    need_account
     need_tsan_build
     for source in "$ROOT"/tests/threads/*.c; do
         name=$(basename "$source" .c)
         check "threads of $name" timeout 120 "$BUILD_TSAN/tests/threads/threads_$name"
     done
+    CLOISTER_BINARY=$BUILD_TSAN/cloister CLOISTER_SANITIZED=1 \
+        "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" --logs "$LOGS/tsan" test_routing
+    CLOISTER_BINARY=$BUILD_TSAN/cloister CLOISTER_SANITIZED=1 \
+        "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" --logs "$LOGS/tsan" \
+        --pattern ServerStopped test_crash
 }
 
 suite_fuzz() {
@@ -112,7 +119,8 @@ suite_integration() {
     need_images
     need_node
     need_account
-    CLOISTER_BINARY=$BUILD_RELEASE/cloister "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" ${LONG:+--timeout 3600}
+    CLOISTER_BINARY=$BUILD_RELEASE/cloister CLOISTER_TEST_BUILD=$BUILD_TEST \
+        "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" ${LONG:+--timeout 3600}
 }
 
 # Each answer held against openapi.yaml on its way.

@@ -126,6 +126,7 @@ class Server:
             # The leak check needs to trace the process, which makes itself undumpable.
             env["ASAN_OPTIONS"] = f"detect_leaks=0:log_path={self.root}/reports/asan"
             env["UBSAN_OPTIONS"] = f"print_stacktrace=1:log_path={self.root}/reports/ubsan"
+            env["TSAN_OPTIONS"] = f"second_deadlock_stack=1:exitcode=0:log_path={self.root}/reports/tsan"
         env.update(self.environment)
         return env
 
