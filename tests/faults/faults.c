@@ -46,14 +46,61 @@ __attribute__((constructor)) static void open_control(void)
     control->live = 0;
 }
 
-static void take_trace(void)
+static void note_trace(void *const *list, int count)
 {
-    void *list[TRACE_MAX];
-    int count = backtrace(list, TRACE_MAX);
-
     for (int i = 0; i < count; i++)
         control->trace[i] = (uintptr_t)list[i];
     control->trace_length = count;
+}
+
+/* Is the place new? Then it is noted. */
+static bool is_new(void *const *list, int count)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+
+    for (int i = 0; i < count && i < PLACE_DEPTH; i++)
+        hash = (hash ^ (uintptr_t)list[i]) * 1099511628211u;
+    hash |= 1;
+    for (uint64_t i = 0; i < PLACES_MAX; i++) {
+        uint64_t found = 0;
+        _Atomic uint64_t *place = &control->places[(hash + i) % PLACES_MAX];
+        if (atomic_compare_exchange_strong(place, &found, hash))
+            return true;
+        if (found == hash)
+            return false;
+    }
+    return false;
+}
+
+static bool is_due_by_place(void)
+{
+    void *list[TRACE_MAX];
+    int64_t none = 0;
+
+    if (!atomic_compare_exchange_strong(&control->hits, &none, 1))
+        return false;
+    int count = backtrace(list, TRACE_MAX);
+    if (is_new(list, count)) {
+        note_trace(list, count);
+        return true;
+    }
+    control->hits = 0;
+    return false;
+}
+
+/* Is it this call's turn? */
+static bool is_due(void)
+{
+    void *list[TRACE_MAX];
+
+    if (control->by_place)
+        return is_due_by_place();
+    int64_t n = --control->countdown;
+    if (n >= 1 || n <= -control->length)
+        return false;
+    if (control->hits++ == 0)
+        note_trace(list, backtrace(list, TRACE_MAX));
+    return true;
 }
 
 /* Counts a call; true when it has to fail. errno is untouched. */
@@ -66,16 +113,11 @@ static bool fails(enum kind kind, bool writes)
     control->calls[kind]++;
     if (control->kind != kind || (control->error == 0 && !writes))
         return false;
-    int64_t n = --control->countdown;
-    if (n >= 1 || n <= -control->length)
-        return false;
-    if (control->hits++ == 0) {
-        inside = true;
-        take_trace();
-        inside = false;
-    }
+    inside = true;
+    bool due = is_due();
+    inside = false;
     errno = saved;
-    return true;
+    return due;
 }
 
 /* Pages that SQLite keeps are no leak: each connection takes up to 2,000 KiB of them by and by. */

@@ -123,9 +123,9 @@ class Faults(Checks):
     def left(self):
         return [path.name for path in (self.server.root / "run").iterdir()] + self.server.containers()
 
-    def fault(self, kind, nth, error, length=1):
+    def fault(self, arm, *how):
         """One turn with a fault in it: how many calls failed."""
-        self.control.arm(kind, nth, error, length)
+        arm(*how)
         try:
             ending = self.post()
             self.settle()
@@ -179,28 +179,45 @@ class Faults(Checks):
                 numbers = numbers[chance.randrange(stride)::stride]
             total += len(numbers)
             for nth in numbers:
-                self.one(kind, nth, error, length)
+                name = errno.errorcode.get(error, "short")
+                self.one(f"kind {kind}, call {nth}, {name} x {length}", self.control.arm, kind, nth, error, length)
         print(f"kind {kind}: {count} calls a turn, {total} faults: {dict(self.seen)}", flush=True)
+
+    def run_places(self, kind, error, name):
+        """A fault at each place that makes such calls, until a few turns in a row come by no new one."""
+        total = quiet = 0
+        while quiet < 5:
+            hits = self.one(f"kind {kind}, place {total}, {name}", lambda: self.control.arm_new_place(kind, error))
+            total += hits != 0
+            quiet = quiet + 1 if hits == 0 else 0
+            if hits == 0 or total % 100 == 0:
+                print(f"kind {kind}: {total} places, {dict(self.seen)}", flush=True)
+
+    def finish(self):
         self.check_leaks()
         self.check_after_restart()
         self.assertEqual(self.failures, [])
 
-    def one(self, kind, nth, error, length):
-        """One fault. A failure ends the test; a long run notes it and goes on with another server."""
+    def one(self, what, arm, *how):
+        """One fault: how many calls failed. A failure ends the test; a long run notes it and goes on with another server."""
+        hits = None
         try:
-            self.fault(kind, nth, error, length)
+            hits = self.fault(arm, *how)
             self.assertIsNone(self.server.process.poll(), "the server has ended")
             if LONG:
-                self.floor.append((self.live(0.1), f"{nth} {error} x {length}", self.control.trace()))
+                self.floor.append((self.live(0.1), what, self.control.trace()))
         except Exception as failure:
-            what = f"kind {kind}, call {nth}, {errno.errorcode.get(error, 'short')} x {length}: {failure}"
+            what = f"{what}: {failure}"
             where = self.server.where(self.control.trace()) if self.server.process.poll() is None else []
             print(what, *where, self.server.log()[-1500:], sep="\n    ", flush=True)
             if not LONG:
                 raise
             self.failures.append(what)
+            places = self.control.places()
             self.end()
             self.begin()
+            self.control.set_places(places)
+        return hits
 
     def check_leaks(self):
         for _ in range(WARM_UP):
@@ -236,16 +253,21 @@ class Faults(Checks):
 
     @release_only
     def test_allocations(self):
+        if LONG:
+            self.run_places(ALLOC, errno.ENOMEM, "ENOMEM")
         self.run_all(ALLOC, [(errno.ENOMEM, 1), (errno.ENOMEM, 4), (errno.ENOMEM, 50)], 6)
+        self.finish()
 
     @release_only
     def test_files(self):
         self.run_all(FILE, [(errno.ENOSPC, 1), (errno.EIO, 1), (errno.ENOSPC, 12), (errno.EIO, 5), (SHORT, 1)], 3)
+        self.finish()
 
     @release_only
     def test_sockets(self):
         """Not short ones: who waits for the edge of a full buffer would wait for ever, since it is not full."""
         self.run_all(SOCKET, [(errno.EPIPE, 1), (errno.ECONNRESET, 3)], 4)
+        self.finish()
 
     @release_only
     def test_accepted_turns_are_never_lost(self):

@@ -11,9 +11,10 @@ from lib.cloister import ROOT, Server, binary
 
 # tests/faults/control.h: fields of 8 bytes each.
 ALLOC, FILE, SOCKET = KINDS = (1, 2, 3)
-FIELDS = ["kind", "countdown", "length", "error", "hits", "calls_none", "calls_alloc", "calls_file", "calls_socket",
+FIELDS = ["kind", "by_place", "countdown", "length", "error", "hits", "calls_none", "calls_alloc", "calls_file", "calls_socket",
           "live", "trace_length"]
 TRACE_MAX = 32
+PLACES_MAX = 65536
 SHORT = 0  # as an error: the first half is written, and nothing said
 
 
@@ -32,8 +33,9 @@ class Control:
 
     def __init__(self, path, owner):
         with open(path, "w+b") as file:
-            file.truncate(mmap.PAGESIZE)
-            self.page = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+            size = 8 * (len(FIELDS) + TRACE_MAX + PLACES_MAX)
+            file.truncate(size)
+            self.page = mmap.mmap(file.fileno(), size)
         os.chown(path, owner.pw_uid, owner.pw_gid)
 
     def get(self, field):
@@ -44,12 +46,28 @@ class Control:
             struct.pack_into("=q", self.page, 8 * FIELDS.index(field), value)
 
     def calls(self, kind):
-        return self.get(FIELDS[5 + kind])
+        return self.get(FIELDS[6 + kind])
 
     def arm(self, kind, nth, error, length=1):
         """The nth call from now on fails, and the length - 1 calls after it."""
         self.set(kind=0)
-        self.set(countdown=nth, length=length, error=error, hits=0, trace_length=0, kind=kind)
+        self.set(by_place=0, countdown=nth, length=length, error=error, hits=0, trace_length=0)
+        self.set(kind=kind)
+
+    def arm_new_place(self, kind, error):
+        """The next call fails that comes from a place, its callers some levels up, of which none has failed yet."""
+        self.set(kind=0)
+        self.set(by_place=1, error=error, hits=0, trace_length=0)
+        self.set(kind=kind)
+
+    def places(self):
+        """The places that have failed, to be carried over to another server."""
+        offset = 8 * (len(FIELDS) + TRACE_MAX)
+        return self.page[offset:offset + 8 * PLACES_MAX]
+
+    def set_places(self, places):
+        offset = 8 * (len(FIELDS) + TRACE_MAX)
+        self.page[offset:offset + 8 * PLACES_MAX] = places
 
     def disarm(self):
         """How many calls failed."""
@@ -84,6 +102,10 @@ class FaultyServer(Server):
             return super().start(ready)
         finally:
             self.environment = {}
+
+    def as_account(self, *command):
+        """Without random addresses, so that a place is the same in each server."""
+        return ["setarch", "--addr-no-randomize", *super().as_account(*command)]
 
     def descriptors(self):
         """How many are open, those of the state apart, and how many connections to the state there are."""
