@@ -73,18 +73,21 @@ static void drop_input(struct conn *c)
     epoll_ctl(c->server->epoll_fd, EPOLL_CTL_MOD, c->fd, &again); /* fires again; the deadline is near */
 }
 
-/* A client that came earlier and has nothing under way makes room. */
+/* A client that came earlier and has nothing under way makes room; if there is none, one that dawdles with
+ * the head of its next request. */
 static bool close_idle(struct http_server *s)
 {
-    struct conn *oldest = NULL;
+    struct conn *idle = NULL, *dawdling = NULL;
 
-    for (struct conn *c = s->conns; c; c = c->next) {
+    for (struct conn *c = s->conns; c; c = c->next) { /* the oldest comes last */
         if (c->idle)
-            oldest = c;
+            idle = c;
+        else if (c->between)
+            dawdling = c;
     }
-    if (oldest)
-        gate_close(oldest);
-    return oldest != NULL;
+    if (idle || dawdling)
+        gate_close(idle ? idle : dawdling);
+    return idle || dawdling;
 }
 
 static bool has_place(struct http_server *s)

@@ -161,6 +161,24 @@ Test(slow, idle_clients_give_way_to_new_ones)
     fixture_stop(&f);
 }
 
+Test(slow, clients_that_dawdle_with_a_later_head_give_way_as_well)
+{
+    struct fixture f;
+    struct http_config config = {.max_connections = CAP};
+    int fds[3 * CAP];
+
+    fixture_start(&f, &config);
+    for (int i = 0; i < 3 * CAP; i++) {
+        fds[i] = peer_connect(&f);
+        peer_send(fds[i], "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+        cr_assert_eq(peer_status(peer_read(fds[i], "hello")), 200, "%d", i);
+        peer_send(fds[i], "GET /hello HTTP/1.1\r\nX: ");
+    }
+    for (int i = 0; i < 3 * CAP; i++)
+        close(fds[i]);
+    fixture_stop(&f);
+}
+
 #define SILENT 3000
 
 Test(slow, silent_clients_do_not_keep_others_out)
