@@ -101,9 +101,19 @@ class Load:
             self.begin(0)
             self.join()
         while left := self.open():
-            poll(lambda left=left: self.open() < left, seconds, f"one of {left} ends")
+            try:
+                poll(lambda left=left: self.open() < left, seconds, f"one of {left} ends")
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self.state()}") from None
         poll(lambda: not self.server.containers(), 20, "no container is left")
         poll(lambda: not self.rows("SELECT slot FROM slots"), 10, "no slot is left")
+
+    def state(self):
+        """What can be seen of a service in which nothing ends."""
+        stuck = self.rows("SELECT channel, id, status, attempts FROM turns WHERE status IN ('queued', 'running') ORDER BY seq LIMIT 20")
+        channels = self.server.call("GET", "/v1/channels", key=self.key).json["data"]
+        return "\n".join(map(str, (*stuck, *channels, self.rows("SELECT * FROM slots"), self.server.containers(),
+                                   self.server.call("GET", "/readyz"), self.server.log()[-6000:])))
 
     def rows(self, sql):
         with contextlib.closing(sqlite3.connect(f"file:{self.server.config['state_file']}?mode=ro", uri=True)) as state:
