@@ -44,8 +44,7 @@ static void deleted(void *arg, const struct err *result)
 
     if (result->code != ERR_NONE)
         return;
-    json_array_foreach(job->canceled, i, id)
-    {
+    json_array_foreach(job->canceled, i, id) {
         queue_remove(job->sv->queue, json_string_value(id));
         bus_publish(job->sv->bus, json_string_value(id));
     }

@@ -24,8 +24,7 @@ enum http_result channel_read(struct http_req *req)
     if (access_channel(req, l.key, SCOPE_CHANNELS, &err) < 0 ||
         db_read(service_of(req)->db, get_job, &l, &err) < 0)
         return http_problem(req, &err, NULL);
-    CLEANUP(channel_free_p)
-    struct channel *channel = l.channel;
+    CLEANUP(channel_free_p) struct channel *channel = l.channel;
     return channel_reply(req, 200, channel);
 }
 
@@ -56,10 +55,8 @@ static const struct commit_ops put_ops = {put_job, NULL, put_done, channel_job_f
 
 enum http_result channel_put(struct http_req *req)
 {
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
-    CLEANUP(json_free)
-    json_t *body = NULL;
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
+    CLEANUP(json_free) json_t *body = NULL;
     struct err err;
     int rc = http_body_json(req, &body, &err);
 

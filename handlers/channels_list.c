@@ -49,8 +49,7 @@ enum http_result channels_list(struct http_req *req)
     if (page_limit(http_query(req, "limit"), &p.limit, &err) < 0 ||
         (cursor && page_cursor(cursor, p.after, sizeof p.after, &err) < 0))
         return http_problem(req, &err, NULL);
-    CLEANUP(json_free)
-    json_t *data = json_array();
+    CLEANUP(json_free) json_t *data = json_array();
     p.data = data;
     if (!data)
         err_no_memory(&err);

@@ -65,17 +65,15 @@ static int check_body(const json_t *body, unsigned *scopes, struct json_faults *
     if (schema_check("key_create", body, "", faults) < 0)
         return json_faults_error(faults, err);
     *scopes = 0;
-    json_array_foreach(json_object_get(body, "scopes"), i, name) *scopes |=
-        scope_parse(json_string_value(name));
+    json_array_foreach(json_object_get(body, "scopes"), i, name)
+        *scopes |= scope_parse(json_string_value(name));
     return api_key_check(json_str(body, "name"), *scopes, json_object_get(body, "channels"), err);
 }
 
 enum http_result key_create(struct http_req *req)
 {
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
-    CLEANUP(json_free)
-    json_t *body = NULL;
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
+    CLEANUP(json_free) json_t *body = NULL;
     unsigned scopes = 0;
     struct err err;
 
@@ -104,8 +102,7 @@ static int list_job(struct store *st, void *arg, struct err *err)
 
 enum http_result keys_list(struct http_req *req)
 {
-    CLEANUP(json_free)
-    json_t *data = json_array();
+    CLEANUP(json_free) json_t *data = json_array();
     struct err err;
 
     if (!data)

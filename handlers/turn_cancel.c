@@ -69,8 +69,7 @@ static int check_access(const struct http_req *req, const char *id, struct err *
     const struct principal *p = caller_of(req);
     struct look l = {.id = id};
     int rc = db_read(service_of(req)->db, look_job, &l, err);
-    CLEANUP(turn_free_p)
-    struct turn *turn = l.turn;
+    CLEANUP(turn_free_p) struct turn *turn = l.turn;
 
     if (rc < 0)
         return -1;

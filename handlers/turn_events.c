@@ -89,10 +89,8 @@ struct batch {
 static int take(const struct event *event, void *arg, struct err *err)
 {
     struct batch *b = arg;
-    CLEANUP(json_free)
-    json_t *view = NULL;
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(json_free) json_t *view = NULL;
+    CLEANUP(free_str) char *text = NULL;
 
     if (b->out->len >= LIMIT_EVENTS_BATCH) {
         b->more = true;
@@ -129,8 +127,7 @@ static int batch_job(struct store *st, void *arg, struct err *err)
 {
     struct batch *b = arg;
     struct stream *s = b->stream;
-    CLEANUP(api_key_free_p)
-    struct api_key *key = NULL;
+    CLEANUP(api_key_free_p) struct api_key *key = NULL;
 
     if (s->key_id[0] && atomic_exchange(&s->look_at_key, false)) {
         if (keys_get(st, s->key_id, &key, err) < 0)
@@ -215,8 +212,7 @@ static int collect(const struct event *event, void *arg, struct err *err)
 static int look_job(struct store *st, void *arg, struct err *err)
 {
     struct look *l = arg;
-    CLEANUP(turn_free_p)
-    struct turn *turn = NULL;
+    CLEANUP(turn_free_p) struct turn *turn = NULL;
 
     if (turns_get(st, l->turn_id, &turn, err) < 0)
         return -1;
@@ -289,8 +285,7 @@ static int read_number(const char *name, const char *text, int64_t *ret, struct 
 
 static enum http_result events_page(struct http_req *req, int64_t after)
 {
-    CLEANUP(json_free)
-    json_t *data = json_array();
+    CLEANUP(json_free) json_t *data = json_array();
     struct look l = {.req = req, .turn_id = http_path_param(req, "id"), .after = after, .data = data};
     struct err err;
 

@@ -22,8 +22,7 @@ static void check_tools(const json_t *tools, struct json_faults *faults)
     if (json_array_size(tools) > LIMIT_TOOLS - LIMIT_OWN_TOOLS)
         json_fault(faults, "/tools", "must have at most %d elements: the memory tools take %d of %d places",
                    LIMIT_TOOLS - LIMIT_OWN_TOOLS, LIMIT_OWN_TOOLS, LIMIT_TOOLS);
-    json_array_foreach(tools, i, tool)
-    {
+    json_array_foreach(tools, i, tool) {
         char pointer[64];
         const char *name = json_str(json_object_get(tool, "function"), "name");
         snprintf(pointer, sizeof pointer, "/tools/%zu/function/name", i);
@@ -36,8 +35,7 @@ static void check_tools(const json_t *tools, struct json_faults *faults)
 static int check_messages(const json_t *messages, struct json_faults *faults, struct err *err)
 {
     const char *role = json_str(json_array_get(messages, 0), "role");
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(free_str) char *text = NULL;
 
     /* One place is the operator's prompt, unless the caller's own system message can follow it in one. */
     if (json_array_size(messages) == LIMIT_MESSAGES && (!role || strcmp(role, "system") != 0))

@@ -48,8 +48,7 @@ struct look {
 static int look_job(struct store *st, void *arg, struct err *err)
 {
     struct look *l = arg;
-    CLEANUP(api_key_free_p)
-    struct api_key *key = NULL;
+    CLEANUP(api_key_free_p) struct api_key *key = NULL;
 
     if (turns_get(st, l->wait->turn_id, &l->turn, err) < 0)
         return -1;
@@ -68,8 +67,7 @@ static bool try_answer(struct http_req *req, const struct wait *w, bool now)
     struct look l = {.wait = w};
     struct err err;
     int rc = db_read(w->sv->db, look_job, &l, &err);
-    CLEANUP(turn_free_p)
-    struct turn *turn = l.turn;
+    CLEANUP(turn_free_p) struct turn *turn = l.turn;
 
     if (rc == 0 && l.revoked)
         rc = err_set(&err, ERR_UNAUTHORIZED, "the key was revoked meanwhile");

@@ -164,8 +164,7 @@ static int check_line(const struct creation *c, struct err *err)
                                .prompt = config->model.prompt,
                                .time_zone = config->model.time_zone,
                                .deadline_ms = config->limits.timeout_ms};
-    CLEANUP(free_str)
-    char *line = NULL;
+    CLEANUP(free_str) char *line = NULL;
 
     return worker_turn_line(&turn, &line, err);
 }
@@ -190,8 +189,7 @@ static int check_body(const struct config *config, json_t *body, struct json_fau
 
 static int enabled_job(struct store *st, void *arg, struct err *err)
 {
-    CLEANUP(channel_free_p)
-    struct channel *channel = NULL;
+    CLEANUP(channel_free_p) struct channel *channel = NULL;
     int rc = channels_get(st, arg, &channel, err);
 
     if (rc < 0 && err->code != ERR_NOT_FOUND)
@@ -205,8 +203,7 @@ static int enabled_job(struct store *st, void *arg, struct err *err)
 static int prepare(const struct http_req *req, struct creation *c, struct json_faults *faults,
                    struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *body = NULL;
+    CLEANUP(json_free) json_t *body = NULL;
 
     if (http_body_json(req, &body, err) < 0 || check_body(c->sv->config, body, faults, err) < 0 ||
         take_body(c, body, err) < 0)
@@ -224,10 +221,8 @@ static int prepare(const struct http_req *req, struct creation *c, struct json_f
 
 enum http_result turns_create(struct http_req *req)
 {
-    CLEANUP(creation_free_p)
-    struct creation *c = calloc(1, sizeof *c);
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
+    CLEANUP(creation_free_p) struct creation *c = calloc(1, sizeof *c);
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
     struct err err;
 
     if (!c) {

@@ -21,8 +21,7 @@ enum http_result turns_read(struct http_req *req)
     struct reading r = {.id = http_path_param(req, "id")};
     struct err err;
     int rc = db_read(service_of(req)->db, read_job, &r, &err);
-    CLEANUP(turn_free_p)
-    struct turn *turn = r.turn;
+    CLEANUP(turn_free_p) struct turn *turn = r.turn;
 
     if (rc == 0 && !auth_allows(p, SCOPE_TURNS, SCOPE_TURNS_READ, turn->channel, turn->key_id))
         rc = err_set(&err, ERR_NOT_FOUND, "there is no such turn");

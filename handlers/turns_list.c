@@ -96,8 +96,7 @@ static int read_query(struct listing *l, struct err *err)
 
 enum http_result turns_list_get(struct http_req *req)
 {
-    CLEANUP(json_free)
-    json_t *data = json_array();
+    CLEANUP(json_free) json_t *data = json_array();
     struct listing l = {.req = req, .data = data};
     char last[32];
     struct err err;

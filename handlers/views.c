@@ -34,8 +34,7 @@ static json_t *trace_view(const struct turn *t)
 
     if (strlen(t->traceparent) == TURN_TRACE_SIZE - 1) /* 00-<trace id>-<parent>-<flags> */
         snprintf(trace_id, sizeof trace_id, "%.32s", t->traceparent + 3);
-    json_array_foreach(t->spans, i, span)
-    {
+    json_array_foreach(t->spans, i, span) {
         json_array_append_new(
             spans, json_pack("{s:O, s:o, s:O}", "name", json_object_get(span, "name"), "started_at",
                              time_view(json_integer_value(json_object_get(span, "started_ms"))),

@@ -88,8 +88,7 @@ static int rebuild_list(const json_t *value, size_t most, rebuild_fn *rebuild, c
                         json_t **ret, struct json_faults *faults)
 {
     size_t before = faults->total;
-    CLEANUP(json_free)
-    json_t *list = json_array();
+    CLEANUP(json_free) json_t *list = json_array();
 
     if (!list)
         return no_memory(faults);
@@ -130,8 +129,7 @@ static void check_message_keys(const json_t *value, const struct place *at, stru
     const char *key;
     json_t *member;
 
-    json_object_foreach(place_iterable(value), key, member)
-    {
+    json_object_foreach(place_iterable(value), key, member) {
         if (!one_of(key, allowed, ARRAY_LEN(allowed)))
             place_fault(faults, &MEMBER(at, key), "is not allowed in a message");
     }
@@ -175,8 +173,7 @@ static json_t *rebuild_message(const json_t *value, const struct place *at, stru
     size_t before = faults->total;
     json_t *role = json_object_get(value, "role"), *content = json_object_get(value, "content");
     const char *name = json_string_value(role);
-    CLEANUP(json_free)
-    json_t *message = json_object();
+    CLEANUP(json_free) json_t *message = json_object();
 
     if (!message) {
         no_memory(faults);
@@ -236,8 +233,7 @@ static json_t *rebuild_tool(const json_t *value, const struct place *at, struct 
 
 static void check_unique(const json_t *tools, const struct place *at, struct json_faults *faults)
 {
-    CLEANUP(json_free)
-    json_t *seen = json_object();
+    CLEANUP(json_free) json_t *seen = json_object();
 
     for (size_t i = 0; i < json_array_size(tools) && i < LIMIT_TOOLS; i++) {
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
@@ -256,8 +252,7 @@ static int rebuild_tools(const json_t *value, const struct place *at, json_t **r
                          struct json_faults *faults)
 {
     size_t before = faults->total;
-    CLEANUP(json_free)
-    json_t *tools = NULL;
+    CLEANUP(json_free) json_t *tools = NULL;
 
     check_unique(value, at, faults);
     if (rebuild_list(value, LIMIT_TOOLS, rebuild_tool, at, &tools, faults) < 0 || faults->total > before)
@@ -275,10 +270,8 @@ int model_input(const json_t *body, const char *pointer, json_t **ret_messages, 
                 struct json_faults *faults)
 {
     const struct place top = TOP(pointer);
-    CLEANUP(json_free)
-    json_t *messages = NULL;
-    CLEANUP(json_free)
-    json_t *tools = NULL;
+    CLEANUP(json_free) json_t *messages = NULL;
+    CLEANUP(json_free) json_t *tools = NULL;
 
     if (!json_is_object(body))
         return place_fault(faults, &top, "must be an object");

@@ -42,8 +42,7 @@ static void walk_dependencies(const json_t *map, const struct place *at, struct 
         place_fault(faults, at, "must be an object of schemas or arrays");
         return;
     }
-    json_object_foreach(place_iterable(map), name, entry)
-    {
+    json_object_foreach(place_iterable(map), name, entry) {
         if (!json_is_array(entry))
             place_check_schema(entry, &MEMBER(at, name), faults);
     }
@@ -66,8 +65,7 @@ static void check_vocabulary(const json_t *value, const struct place *at, struct
         place_fault(faults, at, "must be an object");
         return;
     }
-    json_object_foreach(place_iterable(value), uri, entry)
-    {
+    json_object_foreach(place_iterable(value), uri, entry) {
         if (uri[0] != '#')
             place_fault(faults, &MEMBER(at, uri), "must have keys that start with #");
     }

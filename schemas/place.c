@@ -26,8 +26,7 @@ static bool write_pointer(const struct place *at, struct buf *out)
 
 int place_fault(struct json_faults *faults, const struct place *at, const char *fmt, ...)
 {
-    CLEANUP(buf_free)
-    struct buf pointer = BUF_INIT(1024);
+    CLEANUP(buf_free) struct buf pointer = BUF_INIT(1024);
     char detail[512];
     va_list ap;
 

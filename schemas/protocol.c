@@ -16,11 +16,12 @@ static int pass(json_t *line, const char *name, const json_t *request, const cha
 int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err)
 {
     CLEANUP(json_free)
-    json_t *line = json_pack(
-        "{s:i, s:s, s:O, s:s, s:s, s:s, s:[], s:[], s:[], s:b, s:s, s:I}", "version", PROTOCOL_VERSION, "id",
-        turn->id, "speaker", json_object_get(turn->request, "speaker"), "model", turn->model, "prompt",
-        turn->prompt, "time_zone", turn->time_zone, "tools", "mcp", "caller_tools", "reset", (int)turn->reset,
-        "workspace", PROTOCOL_WORKSPACE, "deadline_ms", (json_int_t)turn->deadline_ms);
+    json_t *line =
+        json_pack("{s:i, s:s, s:O, s:s, s:s, s:s, s:[], s:[], s:[], s:b, s:s, s:I}", "version",
+                  PROTOCOL_VERSION, "id", turn->id, "speaker", json_object_get(turn->request, "speaker"),
+                  "model", turn->model, "prompt", turn->prompt, "time_zone", turn->time_zone, "tools", "mcp",
+                  "caller_tools", "reset", (int)turn->reset, "workspace", PROTOCOL_WORKSPACE, "deadline_ms",
+                  (json_int_t)turn->deadline_ms);
     char *text = NULL;
     size_t most = LIMIT_TURN_LINE;
 
@@ -56,8 +57,7 @@ static int first_fault(struct json_faults *faults, struct err *err)
 
 int worker_reply_parse(const char *line, size_t len, struct worker_reply *ret, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *value = NULL;
+    CLEANUP(json_free) json_t *value = NULL;
     struct json_faults faults = {0};
 
     if (json_parse(line, len, &value, err) < 0)

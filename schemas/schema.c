@@ -82,7 +82,9 @@ static void check_type(struct walk *w, const json_t *type, const json_t *value)
             json_fault(w->faults, at(w), "must be of type %s", json_string_value(type));
         return;
     }
-    json_array_foreach(type, i, one) if (type_is(value, json_string_value(one))) return;
+    json_array_foreach(type, i, one)
+        if (type_is(value, json_string_value(one)))
+            return;
     json_fault(w->faults, at(w), "has a type that is not allowed here");
 }
 
@@ -152,8 +154,7 @@ static void check_array(struct walk *w, const json_t *schema, const json_t *valu
     size_t i;
 
     check_count(w, schema, "minItems", "maxItems", json_array_size(value), "entries");
-    json_array_foreach(value, i, item)
-    {
+    json_array_foreach(value, i, item) {
         char token[24];
         snprintf(token, sizeof token, "%zu", i);
         if (items)
@@ -179,11 +180,11 @@ static void check_member(struct walk *w, const json_t *schema, const char *key, 
 
     if (own)
         descend(w, key, own, member);
-    json_object_foreach(patterns, pattern, sub) if (matches(w, pattern, key))
-    {
-        known = true;
-        descend(w, key, sub, member);
-    }
+    json_object_foreach(patterns, pattern, sub)
+        if (matches(w, pattern, key)) {
+            known = true;
+            descend(w, key, sub, member);
+        }
     if (known || !additional)
         return;
     if (!json_is_false(additional)) {
@@ -204,11 +205,10 @@ static void check_object(struct walk *w, const json_t *schema, const json_t *val
     size_t i;
 
     check_count(w, schema, "minProperties", "maxProperties", json_object_size(value), "members");
-    json_array_foreach(json_object_get(schema, "required"), i,
-                       name) if (!json_object_get(value, json_string_value(name)))
-        json_fault(w->faults, at(w), "%s is missing", json_string_value(name));
-    json_object_foreach((json_t *)(uintptr_t)value, key, member)
-    {
+    json_array_foreach(json_object_get(schema, "required"), i, name)
+        if (!json_object_get(value, json_string_value(name)))
+            json_fault(w->faults, at(w), "%s is missing", json_string_value(name));
+    json_object_foreach((json_t *)(uintptr_t)value, key, member) {
         if (names) {
             json_t *text = json_string(key);
             if (text)
@@ -241,16 +241,19 @@ static void check_combined(struct walk *w, const json_t *schema, const json_t *v
     json_t *list, *one;
     size_t i, hits = 0;
 
-    json_array_foreach(json_object_get(schema, "allOf"), i, one) check(w, one, value);
+    json_array_foreach(json_object_get(schema, "allOf"), i, one)
+        check(w, one, value);
     if ((list = json_object_get(schema, "oneOf"))) {
-        json_array_foreach(list, i, one) hits += probe(w, one, value) == 0;
+        json_array_foreach(list, i, one)
+            hits += probe(w, one, value) == 0;
         const char *why = json_str(schema, "x-rule");
         if (hits != 1)
             json_fault(w->faults, at(w), "%s", why ? why : "must be exactly one of the allowed forms");
     }
     if ((list = json_object_get(schema, "anyOf"))) {
         hits = 0;
-        json_array_foreach(list, i, one) hits += probe(w, one, value) == 0;
+        json_array_foreach(list, i, one)
+            hits += probe(w, one, value) == 0;
         const char *why = json_str(schema, "x-rule");
         if (hits == 0)
             json_fault(w->faults, at(w), "%s", why ? why : "is none of the allowed forms");
@@ -270,8 +273,7 @@ static void check_values(struct walk *w, const json_t *schema, const json_t *val
         return;
     struct buf allowed = BUF_INIT(400);
     struct err err;
-    json_array_foreach(rule, i, one)
-    {
+    json_array_foreach(rule, i, one) {
         if (json_equal(one, value)) {
             buf_free(&allowed);
             return;
@@ -367,8 +369,7 @@ static int fill(const char *file, const json_t *schema, json_t *object, struct e
     const char *key;
     json_t *sub;
 
-    json_object_foreach(json_object_get(schema, "properties"), key, sub)
-    {
+    json_object_foreach(json_object_get(schema, "properties"), key, sub) {
         const char *ref = json_str(sub, "$ref"), *sub_file = file;
         const json_t *target = ref ? schema_resolve(file, ref, &sub_file) : sub;
         json_t *have = json_object_get(object, key), *value = json_object_get(sub, "default");

@@ -92,8 +92,9 @@ static int compile_all(const json_t *schema, struct err *err)
 
     if (pattern && compile(pattern, err) < 0)
         return -1;
-    json_object_foreach(json_object_get(schema, "patternProperties"), pattern,
-                        value) if (compile(pattern, err) < 0) return -1;
+    json_object_foreach(json_object_get(schema, "patternProperties"), pattern, value)
+        if (compile(pattern, err) < 0)
+            return -1;
     return 0;
 }
 
@@ -102,8 +103,9 @@ static int vet_map(const json_t *map, struct err *err)
     const char *key;
     json_t *value;
 
-    json_object_foreach((json_t *)(uintptr_t)map, key,
-                        value) if (vet(value, err) < 0) return err_wrap(err, "%s", key);
+    json_object_foreach((json_t *)(uintptr_t)map, key, value)
+        if (vet(value, err) < 0)
+            return err_wrap(err, "%s", key);
     return 0;
 }
 
@@ -121,8 +123,9 @@ static int vet(const json_t *schema, struct err *err)
         return 0;
     if (!json_is_object(schema))
         return err_set(err, ERR_INTERNAL, "a schema must be an object or a boolean");
-    json_object_foreach((json_t *)(uintptr_t)schema, key, value) if (!is_known(key)) return err_set(
-        err, ERR_INTERNAL, "keyword %s is not known to the checker", key);
+    json_object_foreach((json_t *)(uintptr_t)schema, key, value)
+        if (!is_known(key))
+            return err_set(err, ERR_INTERNAL, "keyword %s is not known to the checker", key);
     if (compile_all(schema, err) < 0)
         return -1;
     for (i = 0; i < ARRAY_LEN(maps); i++)
@@ -133,8 +136,9 @@ static int vet(const json_t *schema, struct err *err)
             return err_wrap(err, "%s", single[i]);
     for (i = 0; i < ARRAY_LEN(lists); i++) {
         size_t n;
-        json_array_foreach(json_object_get(schema, lists[i]), n,
-                           value) if (vet(value, err) < 0) return err_wrap(err, "%s", lists[i]);
+        json_array_foreach(json_object_get(schema, lists[i]), n, value)
+            if (vet(value, err) < 0)
+                return err_wrap(err, "%s", lists[i]);
     }
     return 0;
 }

@@ -45,8 +45,7 @@ struct app {
 
 int app_broker_env(const struct config *config, struct broker_env **ret, struct err *err)
 {
-    CLEANUP(credential_source_free_p)
-    struct credential_source *credential = NULL;
+    CLEANUP(credential_source_free_p) struct credential_source *credential = NULL;
     struct broker_settings s = {.model_url = config->model.url,
                                 .model_name = config->model.name,
                                 .max_tokens = config->model.max_tokens,
@@ -139,9 +138,9 @@ static int first_job(struct store *st, void *arg, struct err *err)
         return -1;
     if (!first)
         return 0;
-    json_array_foreach(app->config->initial_channels, i,
-                       key) if (channels_put(st, json_string_value(key), true, -1, clock_wall_ms(), err) <
-                                0) return err_wrap(err, "initial channel");
+    json_array_foreach(app->config->initial_channels, i, key)
+        if (channels_put(st, json_string_value(key), true, -1, clock_wall_ms(), err) < 0)
+            return err_wrap(err, "initial channel");
     return 0;
 }
 
@@ -183,8 +182,7 @@ static int open_rooms(struct app *app, struct err *err)
 static int listen_admin(const char *path, int *ret, struct err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    CLEANUP(close_fd)
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
         return err_errno(err, errno, "admin socket");

@@ -58,8 +58,7 @@ static int from_row(sqlite3_stmt *stmt, struct channel **ret, struct err *err)
 
 int channels_get(struct store *st, const char *key, struct channel **ret, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st, "SELECT " COLUMNS " FROM channels WHERE key = ?", &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "s", key) < 0)
@@ -73,8 +72,7 @@ int channels_get(struct store *st, const char *key, struct channel **ret, struct
 /* The channel's version, 0 when there is none. */
 static int version_of(struct store *st, const char *key, int64_t *ret, struct err *err)
 {
-    CLEANUP(channel_free_p)
-    struct channel *c = NULL;
+    CLEANUP(channel_free_p) struct channel *c = NULL;
 
     *ret = 0;
     if (channels_get(st, key, &c, err) < 0)
@@ -95,8 +93,7 @@ static int expect_version(struct store *st, const char *key, int64_t wanted, int
 int channels_put(struct store *st, const char *key, bool enabled, int64_t if_version, int64_t now_ms,
                  struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     int64_t have = 0;
 
     if (channel_key_check(key, err) < 0 || expect_version(st, key, if_version, &have, err) < 0)
@@ -114,8 +111,7 @@ int channels_put(struct store *st, const char *key, bool enabled, int64_t if_ver
 
 int channels_delete(struct store *st, const char *key, int64_t if_version, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     int64_t have = 0;
 
     if (expect_version(st, key, if_version, &have, err) < 0)
@@ -130,8 +126,7 @@ int channels_delete(struct store *st, const char *key, int64_t if_version, struc
 
 int channels_reset(struct store *st, const char *key, int64_t now_ms, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st,
                  "UPDATE channels SET reset_requested = reset_requested + 1, version = version + 1, "
@@ -146,16 +141,14 @@ int channels_reset(struct store *st, const char *key, int64_t now_ms, struct err
 int channels_each(struct store *st, const char *after,
                   int (*each)(const struct channel *, void *, struct err *), void *arg, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     int rc;
 
     if (stmt_get(st, "SELECT " COLUMNS " FROM channels WHERE key > ? ORDER BY key", &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "s", after) < 0)
         return -1;
     while ((rc = stmt_step(st, stmt, err)) == 1) {
-        CLEANUP(channel_free_p)
-        struct channel *c = NULL;
+        CLEANUP(channel_free_p) struct channel *c = NULL;
         if (from_row(stmt, &c, err) < 0)
             return -1;
         rc = each(c, arg, err);

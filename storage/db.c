@@ -313,8 +313,7 @@ int db_read(struct db *db, db_job job, void *arg, struct err *err)
 
 static int vacuum_into(struct store *st, const char *path, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st, "VACUUM INTO ?", &stmt, err) < 0 || stmt_bind(st, stmt, err, "s", path) < 0)
         return -1;
@@ -367,8 +366,7 @@ static int check_integrity(struct store *st, void *arg, struct err *err)
                                   "PRAGMA foreign_key_check"};
 
     for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
-        CLEANUP(stmt_done)
-        sqlite3_stmt *stmt = NULL;
+        CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
         if (stmt_get(st, checks[i], &stmt, err) < 0)
             return -1;
         int rc = stmt_step(st, stmt, err);

@@ -7,8 +7,7 @@
 int events_append(struct store *st, const char *turn_id, const char *type, const json_t *data, int64_t now_ms,
                   struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(
             st,
@@ -24,8 +23,7 @@ int events_append(struct store *st, const char *turn_id, const char *type, const
 int events_each(struct store *st, int64_t turn_seq, int64_t after,
                 int (*each)(const struct event *, void *, struct err *), void *arg, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     int rc;
 
     if (stmt_get(st, "SELECT n, type, at_ms, data FROM events WHERE turn = ? AND n > ? ORDER BY n", &stmt,
@@ -33,8 +31,7 @@ int events_each(struct store *st, int64_t turn_seq, int64_t after,
         stmt_bind(st, stmt, err, "ii", turn_seq, after) < 0)
         return -1;
     while ((rc = stmt_step(st, stmt, err)) == 1) {
-        CLEANUP(json_free)
-        json_t *data = NULL;
+        CLEANUP(json_free) json_t *data = NULL;
         if (column_json(stmt, 3, &data, err) < 0)
             return -1;
         struct event event = {.n = sqlite3_column_int64(stmt, 0),
@@ -52,8 +49,7 @@ int events_each(struct store *st, int64_t turn_seq, int64_t after,
 
 int slots_remove(struct store *st, const char *slot, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st, "DELETE FROM slots WHERE slot = ?", &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "s", slot) < 0)
@@ -68,8 +64,7 @@ int slots_clear(struct store *st, struct err *err)
 
 int meta_installation(struct store *st, char out[33], struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st, "SELECT value FROM meta WHERE name = 'installation'", &stmt, err) < 0)
         return -1;

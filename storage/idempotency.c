@@ -8,8 +8,7 @@
 int idempotency_find(struct store *st, const char *key_id, const char *name, const unsigned char hash[32],
                      char turn_id[TURN_ID_SIZE], struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st,
                  "SELECT i.hash, t.id FROM idempotency i JOIN turns t ON t.seq = i.turn WHERE i.key_id = ? "
@@ -35,8 +34,7 @@ int idempotency_find(struct store *st, const char *key_id, const char *name, con
 int idempotency_put(struct store *st, const char *key_id, const char *name, const unsigned char hash[32],
                     const char *turn_id, int64_t now_ms, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st,
                  "INSERT INTO idempotency (key_id, name, hash, turn, created_ms) "

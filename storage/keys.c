@@ -62,8 +62,7 @@ int api_key_check(const char *name, unsigned scopes, const json_t *globs, struct
                        "a key needs at least one scope: turns, turns:read, channels, files, admin");
     if (json_array_size(globs) == 0)
         return err_set(err, ERR_INVALID, "a key needs at least one channel pattern, as in web:*");
-    json_array_foreach(globs, i, glob)
-    {
+    json_array_foreach(globs, i, glob) {
         len = json_string_length(glob);
         if (len < 1 || len > LIMIT_CHANNEL_KEY || utf8_has_control(json_string_value(glob), len))
             return err_set(err, ERR_INVALID, "a channel pattern has 1 to %d bytes and no control characters",
@@ -75,8 +74,7 @@ int api_key_check(const char *name, unsigned scopes, const json_t *globs, struct
 int keys_create(struct store *st, const char *name, unsigned scopes, const json_t *globs, int64_t now_ms,
                 char id[KEY_ID_SIZE], char token[KEY_TOKEN_SIZE], struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     unsigned char hash[32];
     char secret[65];
 
@@ -97,8 +95,7 @@ int keys_create(struct store *st, const char *name, unsigned scopes, const json_
 
 static int from_row(sqlite3_stmt *stmt, struct api_key **ret, struct err *err)
 {
-    CLEANUP(api_key_free_p)
-    struct api_key *k = calloc(1, sizeof *k);
+    CLEANUP(api_key_free_p) struct api_key *k = calloc(1, sizeof *k);
 
     if (!k)
         return err_no_memory(err);
@@ -121,8 +118,7 @@ static int from_row(sqlite3_stmt *stmt, struct api_key **ret, struct err *err)
 
 int keys_get(struct store *st, const char *id, struct api_key **ret, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st, "SELECT " COLUMNS " FROM api_keys WHERE id = ?", &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "s", id) < 0)
@@ -135,8 +131,7 @@ int keys_get(struct store *st, const char *id, struct api_key **ret, struct err 
 
 int keys_revoke(struct store *st, const char *id, int64_t now_ms, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st,
                  "UPDATE api_keys SET revoked_ms = CASE revoked_ms WHEN 0 THEN ?2 ELSE revoked_ms END WHERE "
@@ -150,15 +145,13 @@ int keys_revoke(struct store *st, const char *id, int64_t now_ms, struct err *er
 int keys_each(struct store *st, int (*each)(const struct api_key *, void *, struct err *), void *arg,
               struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     int rc;
 
     if (stmt_get(st, "SELECT " COLUMNS " FROM api_keys ORDER BY n", &stmt, err) < 0)
         return -1;
     while ((rc = stmt_step(st, stmt, err)) == 1) {
-        CLEANUP(api_key_free_p)
-        struct api_key *k = NULL;
+        CLEANUP(api_key_free_p) struct api_key *k = NULL;
         if (from_row(stmt, &k, err) < 0)
             return -1;
         rc = each(k, arg, err);

@@ -7,8 +7,7 @@
 
 int state_lock(const char *state_file, struct err *err)
 {
-    CLEANUP(free_str)
-    char *path = NULL;
+    CLEANUP(free_str) char *path = NULL;
 
     if (asprintf(&path, "%s.lock", state_file) < 0) {
         path = NULL;

@@ -21,8 +21,7 @@ int reserve_init(struct reserve *r, const char *database_path, struct err *err)
 static bool has_room(const struct reserve *r)
 {
     const char *slash = strrchr(r->path, '/');
-    CLEANUP(free_str)
-    char *folder = slash ? strndup(r->path, (size_t)(slash - r->path) + 1) : strdup(".");
+    CLEANUP(free_str) char *folder = slash ? strndup(r->path, (size_t)(slash - r->path) + 1) : strdup(".");
 
     return folder && fs_has_room(folder);
 }
@@ -40,8 +39,7 @@ void reserve_take(struct reserve *r)
     }
     if (!has_room(r))
         return;
-    CLEANUP(close_fd)
-    int fd = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    CLEANUP(close_fd) int fd = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return;
     r->held = posix_fallocate(fd, 0, RESERVE_BYTES) == 0;

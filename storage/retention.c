@@ -4,8 +4,7 @@
 
 static int prune_turns(struct store *st, const struct retention *r, int *removed, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     /* Events and idempotency keys go with their turn (ON DELETE CASCADE). */
     if (stmt_get(
@@ -27,8 +26,7 @@ static int prune_turns(struct store *st, const struct retention *r, int *removed
 
 static int prune_events(struct store *st, const struct retention *r, int *removed, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *mark = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *mark = NULL;
     int rc;
 
     /* RETURNING gives its rows when all of them are marked, so that the histories can go one by one; a search
@@ -41,8 +39,7 @@ static int prune_events(struct store *st, const struct retention *r, int *remove
         stmt_bind(st, mark, err, "ii", r->events_before_ms, (int64_t)r->most) < 0)
         return -1;
     while ((rc = stmt_step(st, mark, err)) == 1) {
-        CLEANUP(stmt_done)
-        sqlite3_stmt *drop = NULL;
+        CLEANUP(stmt_done) sqlite3_stmt *drop = NULL;
         if (stmt_get(st, "DELETE FROM events WHERE turn = ?", &drop, err) < 0 ||
             stmt_bind(st, drop, err, "i", (int64_t)sqlite3_column_int64(mark, 0)) < 0 ||
             stmt_run(st, drop, err) < 0)

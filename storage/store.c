@@ -79,8 +79,7 @@ int stmt_get(struct store *st, const char *sql, sqlite3_stmt **ret, struct err *
 
 int store_again(struct store *st, const char *sql, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st, sql, &stmt, err) < 0)
         return -1;

@@ -28,10 +28,8 @@ static int append_first(struct store *st, const struct turn_new *t, struct err *
 
 int turns_insert(struct store *st, const struct turn_new *t, struct err *err)
 {
-    CLEANUP(channel_free_p)
-    struct channel *c = NULL;
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(channel_free_p) struct channel *c = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     const char *speaker = json_str(json_object_get(t->request, "speaker"), "id");
 
     if (channel_enabled(st, t->channel, &c, err) < 0)
@@ -53,8 +51,7 @@ int turns_insert(struct store *st, const struct turn_new *t, struct err *err)
 /* Whether a turn of this channel begins afresh, and which resets its success will carry out. */
 static int read_reset(struct store *st, const struct turn *t, bool *reset, int64_t *seen, struct err *err)
 {
-    CLEANUP(channel_free_p)
-    struct channel *c = NULL;
+    CLEANUP(channel_free_p) struct channel *c = NULL;
 
     if (channels_get(st, t->channel, &c, err) < 0)
         return -1;
@@ -67,8 +64,7 @@ static int read_reset(struct store *st, const struct turn *t, bool *reset, int64
  * reached the disk. */
 static int is_started(struct store *st, const struct turn *t, const char *slot, bool *ret, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st, "SELECT 1 FROM slots WHERE slot = ? AND turn_id = ?", &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "ss", slot, t->id) < 0)
@@ -81,14 +77,10 @@ static int is_started(struct store *st, const struct turn *t, const char *slot, 
 int turns_start(struct store *st, const char *id, const char *slot, const char *boot, int64_t now_ms,
                 bool *reset, int64_t *reset_seen, struct err *err)
 {
-    CLEANUP(turn_free_p)
-    struct turn *t = NULL;
-    CLEANUP(channel_free_p)
-    struct channel *c = NULL;
-    CLEANUP(stmt_done)
-    sqlite3_stmt *update = NULL;
-    CLEANUP(stmt_done)
-    sqlite3_stmt *bind = NULL;
+    CLEANUP(turn_free_p) struct turn *t = NULL;
+    CLEANUP(channel_free_p) struct channel *c = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *update = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *bind = NULL;
     bool started = false;
 
     if (turns_get(st, id, &t, err) < 0)
@@ -119,8 +111,7 @@ int turns_start(struct store *st, const char *id, const char *slot, const char *
 
 static int apply_reset(struct store *st, const char *channel, int64_t seen, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st,
                  "UPDATE channels SET reset_applied = ?2, version = version + 1 WHERE key = ?1 AND "
@@ -133,12 +124,9 @@ static int apply_reset(struct store *st, const char *channel, int64_t seen, stru
 
 int turns_end(struct store *st, const struct turn_end *e, struct err *err)
 {
-    CLEANUP(turn_free_p)
-    struct turn *t = NULL;
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
-    CLEANUP(json_free)
-    json_t *data = NULL;
+    CLEANUP(turn_free_p) struct turn *t = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
+    CLEANUP(json_free) json_t *data = NULL;
     enum turn_status status = turn_status_of(e->ending);
     bool bad = e->ending != END_NONE;
 
@@ -170,8 +158,7 @@ int turns_cancel_queued(struct store *st, const char *channel, enum ending why, 
                         void (*each)(const char *id, void *arg), void *arg, struct err *err)
 {
     for (;;) {
-        CLEANUP(stmt_done)
-        sqlite3_stmt *stmt = NULL;
+        CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
         char id[TURN_ID_SIZE];
         if (stmt_get(st, "SELECT id FROM turns WHERE channel = ? AND status = 'queued' ORDER BY seq LIMIT 1",
                      &stmt, err) < 0 ||
@@ -190,10 +177,8 @@ int turns_cancel_queued(struct store *st, const char *channel, enum ending why, 
 
 int turns_recover(struct store *st, const char *id, int64_t now_ms, bool *again, struct err *err)
 {
-    CLEANUP(turn_free_p)
-    struct turn *t = NULL;
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(turn_free_p) struct turn *t = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (turns_get(st, id, &t, err) < 0)
         return -1;
@@ -208,17 +193,14 @@ int turns_recover(struct store *st, const char *id, int64_t now_ms, bool *again,
     if (stmt_get(st, "UPDATE turns SET status = 'queued', started_ms = 0 WHERE id = ?", &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "s", id) < 0 || stmt_run(st, stmt, err) < 0)
         return -1;
-    CLEANUP(json_free)
-    json_t *data = json_pack("{s:i, s:i}", "position", 0, "attempts", t->attempts);
+    CLEANUP(json_free) json_t *data = json_pack("{s:i, s:i}", "position", 0, "attempts", t->attempts);
     return data ? events_append(st, id, "queued", data, now_ms, err) : err_no_memory(err);
 }
 
 int turns_cancel(struct store *st, const char *id, int64_t now_ms, bool *ended, struct err *err)
 {
-    CLEANUP(turn_free_p)
-    struct turn *t = NULL;
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(turn_free_p) struct turn *t = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (turns_get(st, id, &t, err) < 0)
         return -1;

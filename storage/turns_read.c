@@ -68,8 +68,7 @@ static int status_from(const char *name, enum turn_status *ret, struct err *err)
 
 static int from_row(sqlite3_stmt *stmt, struct turn **ret, struct err *err)
 {
-    CLEANUP(turn_free_p)
-    struct turn *t = calloc(1, sizeof *t);
+    CLEANUP(turn_free_p) struct turn *t = calloc(1, sizeof *t);
 
     if (!t)
         return err_no_memory(err);
@@ -99,8 +98,7 @@ static int from_row(sqlite3_stmt *stmt, struct turn **ret, struct err *err)
 
 int turns_get(struct store *st, const char *id, struct turn **ret, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st, "SELECT " COLUMNS " FROM turns WHERE id = ?", &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "s", id) < 0)
@@ -114,16 +112,14 @@ int turns_get(struct store *st, const char *id, struct turn **ret, struct err *e
 int turns_each(struct store *st, enum turn_status status,
                int (*each)(const struct turn *, void *, struct err *), void *arg, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     int rc;
 
     if (stmt_get(st, "SELECT " COLUMNS " FROM turns WHERE status = ? ORDER BY seq", &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "s", turn_status_name(status)) < 0)
         return -1;
     while ((rc = stmt_step(st, stmt, err)) == 1) {
-        CLEANUP(turn_free_p)
-        struct turn *t = NULL;
+        CLEANUP(turn_free_p) struct turn *t = NULL;
         if (from_row(stmt, &t, err) < 0)
             return -1;
         rc = each(t, arg, err);
@@ -138,8 +134,7 @@ int turns_each(struct store *st, enum turn_status status,
 int turns_list(struct store *st, const struct turn_filter *f,
                int (*each)(const struct turn *, void *, struct err *), void *arg, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     const char *sql =
         f->channel ? "SELECT " COLUMNS
                      " FROM turns WHERE channel = ?1 AND (?2 IS NULL OR speaker_id = ?2) AND (?3 IS NULL OR "
@@ -159,8 +154,7 @@ int turns_list(struct store *st, const struct turn_filter *f,
                   f->until_ms, f->before) < 0)
         return -1;
     while ((rc = stmt_step(st, stmt, err)) == 1) {
-        CLEANUP(turn_free_p)
-        struct turn *t = NULL;
+        CLEANUP(turn_free_p) struct turn *t = NULL;
         if (from_row(stmt, &t, err) < 0)
             return -1;
         rc = each(t, arg, err);

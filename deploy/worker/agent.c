@@ -11,8 +11,7 @@ static int refused(const struct broker_answer *answer, struct err *err)
                          : answer->status == 429 ? ERR_BUDGET
                          : answer->status == 413 ? ERR_TOO_LARGE
                                                  : ERR_UPSTREAM;
-    CLEANUP(json_free)
-    json_t *fault = NULL;
+    CLEANUP(json_free) json_t *fault = NULL;
     struct err ignored;
 
     if (json_parse(answer->body.data ? answer->body.data : "", answer->body.len, &fault, &ignored) < 0)
@@ -24,12 +23,9 @@ static int refused(const struct broker_answer *answer, struct err *err)
 /* One model call: the message of the first choice. */
 static int ask_model(struct agent *a, json_t **ret, struct err *err)
 {
-    CLEANUP(free_str)
-    char *request = NULL;
-    CLEANUP(buf_free)
-    struct buf body = BUF_INIT(LIMIT_UPSTREAM_ANSWER);
-    CLEANUP(json_free)
-    json_t *parsed = NULL;
+    CLEANUP(free_str) char *request = NULL;
+    CLEANUP(buf_free) struct buf body = BUF_INIT(LIMIT_UPSTREAM_ANSWER);
+    CLEANUP(json_free) json_t *parsed = NULL;
     struct broker_answer answer = {0};
 
     if (context_request(a->context, &request, err) < 0)
@@ -76,13 +72,11 @@ static bool is_memory(const struct call *call)
 static int end_with_calls(struct agent *a, const struct calls *calls, const char *content,
                           struct agent_reply *ret, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *list = json_array();
+    CLEANUP(json_free) json_t *list = json_array();
 
     for (size_t i = 0; i < calls->count; i++) {
         const struct call *call = &calls->list[i];
-        CLEANUP(free_str)
-        char *answer = NULL;
+        CLEANUP(free_str) char *answer = NULL;
         if (is_memory(call) && runner_call(a->runner, call, &answer, err) < 0)
             return -1;
         if (call->tool && call->tool->kind == TOOL_CALLER && json_array_append(list, call->whole) < 0)
@@ -97,12 +91,9 @@ static int end_with_calls(struct agent *a, const struct calls *calls, const char
 /* Runs the calls and adds them with their answers to the context. */
 static int go_on(struct agent *a, const struct calls *calls, const char *content, struct err *err)
 {
-    CLEANUP(free_str)
-    char *said = NULL;
-    CLEANUP(json_free)
-    json_t *group = json_array();
-    CLEANUP(json_free)
-    json_t *shown = json_array();
+    CLEANUP(free_str) char *said = NULL;
+    CLEANUP(json_free) json_t *group = json_array();
+    CLEANUP(json_free) json_t *shown = json_array();
 
     if (text_cut(content, LIMIT_WORKER_SAYING, &said, err) < 0)
         return -1;
@@ -113,8 +104,7 @@ static int go_on(struct agent *a, const struct calls *calls, const char *content
                                                "tool_calls", shown)) < 0)
         return err_no_memory(err);
     for (size_t i = 0; i < calls->count; i++) {
-        CLEANUP(free_str)
-        char *answer = NULL;
+        CLEANUP(free_str) char *answer = NULL;
         if (runner_call(a->runner, &calls->list[i], &answer, err) < 0)
             return -1;
         if (json_array_append_new(group, json_pack("{s:s, s:s, s:s}", "role", "tool", "content", answer,
@@ -127,10 +117,8 @@ static int go_on(struct agent *a, const struct calls *calls, const char *content
 int agent_run(struct agent *a, struct agent_reply *ret, struct err *err)
 {
     for (unsigned n = 0; n < LIMIT_WORKER_MODEL_CALLS; n++) {
-        CLEANUP(json_free)
-        json_t *message = NULL;
-        CLEANUP(calls_free)
-        struct calls calls = {.count = 0};
+        CLEANUP(json_free) json_t *message = NULL;
+        CLEANUP(calls_free) struct calls calls = {.count = 0};
 
         if (ask_model(a, &message, err) < 0)
             return -1;

@@ -40,8 +40,7 @@ static int dial(const struct broker_link *link, struct err *err)
     if (strlen(link->socket_path) >= sizeof to.sun_path)
         return err_set(err, ERR_UPSTREAM, "the socket's path is too long");
     memcpy(to.sun_path, link->socket_path, strlen(link->socket_path) + 1);
-    CLEANUP(close_fd)
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return err_errno(err, errno, "socket");
     while (connect(fd, (struct sockaddr *)&to, sizeof to) < 0) {
@@ -155,10 +154,8 @@ static int parse_head(char *head, int *status, size_t *length, struct err *err)
 
 static int read_answer(const struct broker_link *link, int fd, struct broker_answer *ret, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf head = BUF_INIT(HEAD_MAX);
-    CLEANUP(buf_free)
-    struct buf body = BUF_INIT(LIMIT_UPSTREAM_ANSWER);
+    CLEANUP(buf_free) struct buf head = BUF_INIT(HEAD_MAX);
+    CLEANUP(buf_free) struct buf body = BUF_INIT(LIMIT_UPSTREAM_ANSWER);
     size_t length = 0;
     int status = 0;
     char *end;
@@ -210,8 +207,7 @@ int broker_post(const struct broker_link *link, const char *path, const char *bo
         return err_set(err, ERR_INTERNAL, "the path is too long");
     if (len > LIMIT_BROKER_BODY)
         return err_set(err, ERR_TOO_LARGE, "the body is larger than %d KiB", LIMIT_BROKER_BODY / 1024);
-    CLEANUP(close_fd)
-    int fd = dial(link, err);
+    CLEANUP(close_fd) int fd = dial(link, err);
     if (fd < 0)
         return -1;
     if (send_all(link, fd, head, (size_t)n, err) < 0 || send_all(link, fd, body, len, err) < 0)

@@ -66,8 +66,7 @@ static int rename_calls(struct call_ids *ids, json_t *calls, struct renames *r, 
     size_t i;
 
     renames_clear(r);
-    json_array_foreach(calls, i, call)
-    {
+    json_array_foreach(calls, i, call) {
         json_t *old = json_object_get(call, "id");
         if (r->count == LIMIT_TOOL_CALLS)
             return err_set(err, ERR_INVALID, "more than %d tool calls in a message", LIMIT_TOOL_CALLS);
@@ -98,13 +97,11 @@ static int rename_answer(json_t *message, struct renames *r, struct err *err)
 
 int call_ids_repair(struct call_ids *ids, json_t *messages, struct err *err)
 {
-    CLEANUP(renames_clear)
-    struct renames r = {.count = 0};
+    CLEANUP(renames_clear) struct renames r = {.count = 0};
     json_t *message;
     size_t i;
 
-    json_array_foreach(messages, i, message)
-    {
+    json_array_foreach(messages, i, message) {
         json_t *calls = json_object_get(message, "tool_calls");
         if (calls && rename_calls(ids, calls, &r, err) < 0)
             return -1;
@@ -123,12 +120,9 @@ static json_t *call_json(const char *id, const char *name, const char *arguments
 /* The call of a tool that was not offered keeps the name the model used, so that it sees what it did. */
 static json_t *invalid_json(const char *id, const char *name, struct err *err)
 {
-    CLEANUP(free_str)
-    char *cut = NULL;
-    CLEANUP(free_str)
-    char *arguments = NULL;
-    CLEANUP(json_free)
-    json_t *object = NULL;
+    CLEANUP(free_str) char *cut = NULL;
+    CLEANUP(free_str) char *arguments = NULL;
+    CLEANUP(json_free) json_t *object = NULL;
 
     if (text_cut(name ? name : "", 256, &cut, err) < 0)
         return NULL;
@@ -185,8 +179,7 @@ int calls_read(const json_t *message, const struct tools *tools, struct call_ids
     size_t i;
 
     *ret = (struct calls){.count = 0};
-    json_array_foreach(entries, i, entry)
-    {
+    json_array_foreach(entries, i, entry) {
         if (ret->count == LIMIT_TOOL_CALLS) {
             ret->dropped = json_array_size(entries) - ret->count;
             break;

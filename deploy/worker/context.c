@@ -48,10 +48,8 @@ int context_add_group(struct context *c, json_t *group, struct err *err)
 
 static int add_json(struct buf *out, json_t *value, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *owned = value;
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(json_free) json_t *owned = value;
+    CLEANUP(free_str) char *text = NULL;
 
     if (!owned)
         return err_no_memory(err);
@@ -61,17 +59,14 @@ static int add_json(struct buf *out, json_t *value, struct err *err)
 /* Who sent the earlier messages: the messages themselves stay as they were typed. */
 static int add_earlier_speakers(const struct context *c, struct buf *out, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *names = json_array();
+    CLEANUP(json_free) json_t *names = json_array();
     const json_t *exchange;
     size_t i;
 
     if (json_array_size(c->history) == 0)
         return 0;
-    json_array_foreach(c->history, i, exchange)
-    {
-        CLEANUP(free_str)
-        char *name = NULL;
+    json_array_foreach(c->history, i, exchange) {
+        CLEANUP(free_str) char *name = NULL;
         if (text_cut(json_str(json_object_get(exchange, "speaker"), "name"), EARLIER_NAME, &name, err) < 0)
             return -1;
         if (json_array_append_new(names, json_string(name)) < 0)
@@ -135,8 +130,7 @@ static int fold(const struct context *c, json_t *messages, struct buf *system, s
 
 static int collect(const struct context *c, json_t *messages, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf system = BUF_INIT(LIMIT_TURN_LINE * 2);
+    CLEANUP(buf_free) struct buf system = BUF_INIT(LIMIT_TURN_LINE * 2);
     json_t *part;
     size_t i;
 
@@ -144,16 +138,14 @@ static int collect(const struct context *c, json_t *messages, struct err *err)
         return -1;
     if (json_array_size(c->current) == LIMIT_MESSAGES)
         return fold(c, messages, &system, err);
-    json_array_foreach(c->history, i, part)
-    {
+    json_array_foreach(c->history, i, part) {
         if (add_message(messages, "user", json_str(part, "user"), err) < 0 ||
             add_message(messages, "assistant", json_str(part, "assistant"), err) < 0)
             return -1;
     }
     if (json_array_extend(messages, c->current) < 0)
         return err_no_memory(err);
-    json_array_foreach(c->groups, i, part)
-    {
+    json_array_foreach(c->groups, i, part) {
         if (json_array_extend(messages, part) < 0)
             return err_no_memory(err);
     }
@@ -177,12 +169,9 @@ int context_request(struct context *c, char **ret, struct err *err)
     const size_t most = c->turn->messages ? LIMIT_BROKER_BODY : LIMIT_MESSAGES_BYTES;
 
     do {
-        CLEANUP(json_free)
-        json_t *messages = json_array();
-        CLEANUP(json_free)
-        json_t *request = NULL;
-        CLEANUP(free_str)
-        char *text = NULL;
+        CLEANUP(json_free) json_t *messages = json_array();
+        CLEANUP(json_free) json_t *request = NULL;
+        CLEANUP(free_str) char *text = NULL;
 
         if (!messages)
             return err_no_memory(err);

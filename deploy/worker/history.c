@@ -36,10 +36,8 @@ static bool exchange_valid(const json_t *exchange)
 
 static int read_list(int dirfd, json_t **ret, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf b = BUF_INIT(LIMIT_HISTORY_FILE);
-    CLEANUP(json_free)
-    json_t *list = NULL;
+    CLEANUP(buf_free) struct buf b = BUF_INIT(LIMIT_HISTORY_FILE);
+    CLEANUP(json_free) json_t *list = NULL;
     json_t *exchange;
     size_t i;
 
@@ -50,8 +48,7 @@ static int read_list(int dirfd, json_t **ret, struct err *err)
     if (!json_is_array(list) || json_array_size(list) > LIMIT_WORKER_EXCHANGES)
         return err_set(err, ERR_INVALID, FILE_NAME " is not a list of at most %d exchanges",
                        LIMIT_WORKER_EXCHANGES);
-    json_array_foreach(list, i, exchange)
-    {
+    json_array_foreach(list, i, exchange) {
         if (!exchange_valid(exchange))
             return err_set(err, ERR_INVALID, FILE_NAME ": exchange %zu does not have the right form", i);
     }
@@ -79,10 +76,8 @@ int history_load(int dirfd, json_t **ret, struct err *err)
 int history_add(json_t *history, const char *speaker_id, const char *speaker_name, const char *user,
                 const char *assistant, struct err *err)
 {
-    CLEANUP(free_str)
-    char *said = NULL;
-    CLEANUP(free_str)
-    char *answered = NULL;
+    CLEANUP(free_str) char *said = NULL;
+    CLEANUP(free_str) char *answered = NULL;
     size_t half = LIMIT_WORKER_EXCHANGE / 2;
     size_t user_size = text_encoded(user, strlen(user));
     size_t answer_size = text_encoded(assistant, strlen(assistant));
@@ -103,8 +98,7 @@ int history_add(json_t *history, const char *speaker_id, const char *speaker_nam
 
 int history_save(int dirfd, const json_t *history, struct err *err)
 {
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(free_str) char *text = NULL;
 
     if (json_text(history, &text, err) < 0)
         return -1;

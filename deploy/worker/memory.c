@@ -53,10 +53,8 @@ static bool root_valid(const json_t *root)
 
 static int read_root(int dirfd, json_t **ret, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf b = BUF_INIT(LIMIT_MEMORY_BYTES);
-    CLEANUP(json_free)
-    json_t *root = NULL;
+    CLEANUP(buf_free) struct buf b = BUF_INIT(LIMIT_MEMORY_BYTES);
+    CLEANUP(json_free) json_t *root = NULL;
 
     if (state_read(dirfd, FILE_NAME, &b, err) < 0)
         return -1;
@@ -102,8 +100,7 @@ const json_t *memory_entries(const struct memory *m, enum memory_scope scope)
 static int draft(const struct memory *m, enum memory_scope scope, json_t **ret, json_t **ret_entries,
                  struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *root = json_clone(m->root);
+    CLEANUP(json_free) json_t *root = json_clone(m->root);
     json_t *speakers = json_object_get(root, "speakers");
     json_t *entries;
 
@@ -121,8 +118,7 @@ static int draft(const struct memory *m, enum memory_scope scope, json_t **ret, 
 
 static int commit(struct memory *m, json_t *root, struct err *err)
 {
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(free_str) char *text = NULL;
 
     if (json_text(root, &text, err) < 0)
         return -1;
@@ -138,8 +134,7 @@ static int commit(struct memory *m, json_t *root, struct err *err)
 
 int memory_set(struct memory *m, enum memory_scope scope, const char *key, const char *value, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *root = NULL;
+    CLEANUP(json_free) json_t *root = NULL;
     json_t *entries;
 
     if (!key_valid(key))
@@ -164,8 +159,7 @@ const char *memory_get(const struct memory *m, enum memory_scope scope, const ch
 
 int memory_remove(struct memory *m, enum memory_scope scope, const char *key, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *root = NULL;
+    CLEANUP(json_free) json_t *root = NULL;
     json_t *entries;
 
     if (!memory_get(m, scope, key))
@@ -181,12 +175,9 @@ int memory_remove(struct memory *m, enum memory_scope scope, const char *key, st
 static int preview_entry(struct buf *out, const char *key, const char *value, bool first, size_t room,
                          struct err *err)
 {
-    CLEANUP(free_str)
-    char *cut = NULL;
-    CLEANUP(free_str)
-    char *text = NULL;
-    CLEANUP(json_free)
-    json_t *entry = NULL;
+    CLEANUP(free_str) char *cut = NULL;
+    CLEANUP(free_str) char *text = NULL;
+    CLEANUP(json_free) json_t *entry = NULL;
 
     if (text_cut(value, PREVIEW_VALUE, &cut, err) < 0)
         return -1;

@@ -14,8 +14,7 @@ void note(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    CLEANUP(free_str)
-    char *safe = utf8_escape_control(line, strlen(line));
+    CLEANUP(free_str) char *safe = utf8_escape_control(line, strlen(line));
     if (safe)
         dprintf(STDERR_FILENO, "cloister-worker: %s\n", safe);
 }

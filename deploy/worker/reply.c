@@ -12,12 +12,9 @@
 
 int reply_success(const char *text, json_t *tool_calls, char **ret, struct err *err)
 {
-    CLEANUP(free_str)
-    char *cut = NULL;
-    CLEANUP(free_str)
-    char *line = NULL;
-    CLEANUP(json_free)
-    json_t *reply = NULL;
+    CLEANUP(free_str) char *cut = NULL;
+    CLEANUP(free_str) char *line = NULL;
+    CLEANUP(json_free) json_t *reply = NULL;
 
     if (text_cut_chars(text, LIMIT_REPLY_TEXT_CHARS, &cut, err) < 0)
         return -1;

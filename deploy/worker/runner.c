@@ -22,10 +22,8 @@ static int scope_of(const json_t *arguments, enum memory_scope *ret)
 
 static int list_keys(const json_t *entries, struct buf *out, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *keys = json_array();
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(json_free) json_t *keys = json_array();
+    CLEANUP(free_str) char *text = NULL;
     json_t *all = (json_t *)(uintptr_t)entries;
 
     for (void *it = json_object_iter(all); it; it = json_object_iter_next(all, it))
@@ -77,16 +75,14 @@ static int ask(struct runner *r, const char *path, const char *body, struct buf 
 {
     struct broker_answer answer = {0};
     struct err ignored;
-    CLEANUP(json_free)
-    json_t *fault = NULL;
+    CLEANUP(json_free) json_t *fault = NULL;
 
     if (broker_post(r->link, path, body, strlen(body), &answer, err) < 0) {
         if (err->code == ERR_UPSTREAM || err->code == ERR_TOO_LARGE || err->code == ERR_SYSTEM)
             return buf_adds(out, "The tool could not be reached.", err);
         return -1;
     }
-    CLEANUP(free_str)
-    char *text = utf8_sanitize(answer.body.data ? answer.body.data : "", answer.body.len);
+    CLEANUP(free_str) char *text = utf8_sanitize(answer.body.data ? answer.body.data : "", answer.body.len);
     buf_free(&answer.body);
     if (!text)
         return err_no_memory(err);
@@ -105,10 +101,8 @@ static int ask(struct runner *r, const char *path, const char *body, struct buf 
 
 static int run_host(struct runner *r, const struct call *call, struct buf *out, struct err *err)
 {
-    CLEANUP(free_str)
-    char *body = NULL;
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(free_str) char *body = NULL;
+    CLEANUP(free_str) char *text = NULL;
     char path[80];
 
     snprintf(path, sizeof path, "/tools/%s", call->tool->target);
@@ -125,12 +119,10 @@ static int add_content(const json_t *result, struct buf *out, struct err *err)
     const json_t *content = json_object_get(result, "content");
     const json_t *structured = json_object_get(result, "structuredContent");
     const json_t *block;
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(free_str) char *text = NULL;
     size_t i;
 
-    json_array_foreach(content, i, block)
-    {
+    json_array_foreach(content, i, block) {
         const char *type = json_str(block, "type"), *said = json_str(block, "text");
         if (out->len > 2 * LIMIT_WORKER_ANSWER)
             return 0; /* the cut falls before this */
@@ -150,8 +142,7 @@ static int add_content(const json_t *result, struct buf *out, struct err *err)
 
 static int read_rpc(const char *text, int id, struct buf *out, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *rpc = NULL;
+    CLEANUP(json_free) json_t *rpc = NULL;
     struct err ignored;
 
     if (json_parse(text, strlen(text), &rpc, &ignored) < 0)
@@ -177,10 +168,8 @@ static int run_mcp(struct runner *r, const struct call *call, struct buf *out, s
     CLEANUP(json_free)
     json_t *rpc = json_pack("{s:s, s:i, s:s, s:{s:s, s:O}}", "jsonrpc", "2.0", "id", id, "method",
                             "tools/call", "params", "name", call->tool->target, "arguments", call->arguments);
-    CLEANUP(free_str)
-    char *body = NULL;
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(free_str) char *body = NULL;
+    CLEANUP(free_str) char *text = NULL;
     char path[80];
 
     if (!rpc)
@@ -195,8 +184,7 @@ static int run_mcp(struct runner *r, const struct call *call, struct buf *out, s
 
 int runner_call(struct runner *r, const struct call *call, char **ret, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf out = ANSWER_INIT;
+    CLEANUP(buf_free) struct buf out = ANSWER_INIT;
     int rc;
 
     if (!call->tool)

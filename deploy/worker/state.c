@@ -12,8 +12,7 @@
 int state_open(const char *workspace, struct err *err)
 {
     struct err ignored;
-    CLEANUP(close_fd)
-    int top = open(workspace, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CLEANUP(close_fd) int top = open(workspace, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (top < 0)
         return err_errno(err, errno, "open the workspace");
@@ -28,8 +27,7 @@ int state_open(const char *workspace, struct err *err)
 int state_read(int dirfd, const char *name, struct buf *b, struct err *err)
 {
     struct stat st;
-    CLEANUP(close_fd)
-    int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    CLEANUP(close_fd) int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     if (fd < 0 && errno == ENOENT)
         return err_set(err, ERR_NOT_FOUND, "%s is absent", name);

@@ -23,8 +23,7 @@ size_t text_encoded(const char *s, size_t len)
 
 static int marked(const char *s, size_t keep, char **ret, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf b = BUF_INIT(keep + sizeof TEXT_CUT_MARK);
+    CLEANUP(buf_free) struct buf b = BUF_INIT(keep + sizeof TEXT_CUT_MARK);
 
     if (buf_add(&b, s, keep, err) < 0 || buf_adds(&b, TEXT_CUT_MARK, err) < 0)
         return -1;

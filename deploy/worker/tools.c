@@ -48,8 +48,7 @@ static int add(struct tools *t, const struct tool *tool, const char *description
 static int add_memory(struct tools *t, struct err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(memory_tools); i++) {
-        CLEANUP(json_free)
-        json_t *parameters = NULL;
+        CLEANUP(json_free) json_t *parameters = NULL;
         struct tool tool = {.kind = memory_tools[i].kind};
 
         snprintf(tool.name, sizeof tool.name, "%s", memory_tools[i].name);
@@ -68,8 +67,7 @@ static int add_declared(struct tools *t, const json_t *entries, const char *serv
     const json_t *entry;
     size_t i;
 
-    json_array_foreach(entries, i, entry)
-    {
+    json_array_foreach(entries, i, entry) {
         const char *name = json_str(entry, "name");
         struct tool tool = {.kind = server ? TOOL_MCP : TOOL_HOST, .server = server, .target = name};
         if (server)
@@ -87,8 +85,7 @@ static int add_caller(struct tools *t, const json_t *entries, struct err *err)
     const json_t *entry;
     size_t i;
 
-    json_array_foreach(entries, i, entry)
-    {
+    json_array_foreach(entries, i, entry) {
         const json_t *function = json_object_get(entry, "function");
         struct tool tool = {.kind = TOOL_CALLER};
         snprintf(tool.name, sizeof tool.name, "%s", json_str(function, "name"));
@@ -101,8 +98,7 @@ static int add_caller(struct tools *t, const json_t *entries, struct err *err)
 
 static int definitions_size(const struct tools *t, size_t *ret, struct err *err)
 {
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(free_str) char *text = NULL;
 
     if (json_text(t->definitions, &text, err) < 0)
         return -1;
@@ -115,11 +111,9 @@ static int cut_descriptions(struct tools *t, size_t most, struct err *err)
     json_t *definition;
     size_t i;
 
-    json_array_foreach(t->definitions, i, definition)
-    {
+    json_array_foreach(t->definitions, i, definition) {
         json_t *function = json_object_get(definition, "function");
-        CLEANUP(free_str)
-        char *cut = NULL;
+        CLEANUP(free_str) char *cut = NULL;
         if (text_cut(json_str(function, "description"), most, &cut, err) < 0)
             return -1;
         if (json_object_set_new(function, "description", json_string(cut)) < 0)
@@ -157,8 +151,7 @@ int tools_build(const struct turn *turn, struct tools *ret, struct err *err)
         return err_no_memory(err);
     if (add_memory(&t, err) < 0 || add_declared(&t, turn->tools, NULL, 0, err) < 0)
         return -1;
-    json_array_foreach(turn->mcp, i, entry)
-    {
+    json_array_foreach(turn->mcp, i, entry) {
         if (add_declared(&t, json_object_get(entry, "tools"), json_str(entry, "server"), i, err) < 0)
             return -1;
     }

@@ -12,8 +12,7 @@ static int refuse(const struct json_faults *faults, struct err *err)
     json_t *fault;
 
     err_set(err, ERR_INVALID, "the turn breaks %zu rules", faults->total);
-    json_array_foreach(faults->list, i, fault)
-    {
+    json_array_foreach(faults->list, i, fault) {
         size_t used = strlen(err->text);
         const char *pointer = json_str(fault, "pointer"), *detail = json_str(fault, "detail");
         snprintf(err->text + used, sizeof err->text - used, "; %s: %s", pointer ? pointer : "",
@@ -28,8 +27,7 @@ static int check_tools(const json_t *tools, const char *pointer, struct json_fau
     size_t i, before = faults->total;
     json_t *tool;
 
-    json_array_foreach(tools, i, tool)
-    {
+    json_array_foreach(tools, i, tool) {
         char at[64];
         snprintf(at, sizeof at, "%s/%zu/parameters", pointer, i);
         (void)!json_schema_local(json_object_get(tool, "parameters"), at, faults);
@@ -43,8 +41,7 @@ static int check_all_tools(const json_t *root, struct json_faults *faults)
     size_t i;
     json_t *server;
 
-    json_array_foreach(json_object_get(root, "mcp"), i, server)
-    {
+    json_array_foreach(json_object_get(root, "mcp"), i, server) {
         char at[32];
         snprintf(at, sizeof at, "/mcp/%zu/tools", i);
         rc |= check_tools(json_object_get(server, "tools"), at, faults);
@@ -65,10 +62,8 @@ static int sanitize(const json_t *root, struct turn *t, struct json_faults *faul
 
 int turn_parse(const char *line, size_t len, struct turn *ret, struct err *err)
 {
-    CLEANUP(turn_free)
-    struct turn t = {0};
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
+    CLEANUP(turn_free) struct turn t = {0};
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
 
     if (json_parse(line, len, &t.root, err) < 0)
         return err_wrap(err, "the turn");

@@ -58,10 +58,8 @@ static int read_line(const struct worker *w, struct buf *b, struct err *err)
 /* The messages of this turn: the text in its frame, or the caller's with repeated ids renamed. */
 static int current_messages(const struct turn *turn, struct call_ids *ids, json_t **ret, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *messages = NULL;
-    CLEANUP(free_str)
-    char *cut = NULL;
+    CLEANUP(json_free) json_t *messages = NULL;
+    CLEANUP(free_str) char *cut = NULL;
 
     if (turn->text) {
         if (text_cut(turn->text, LIMIT_WORKER_MESSAGE, &cut, err) < 0)
@@ -82,8 +80,7 @@ static int current_messages(const struct turn *turn, struct call_ids *ids, json_
  * history, so a failure is only noted. */
 static void keep_history(int dirfd, const struct turn *turn, json_t *history, const struct agent_reply *reply)
 {
-    CLEANUP(buf_free)
-    struct buf answer = BUF_INIT(LIMIT_STDOUT);
+    CLEANUP(buf_free) struct buf answer = BUF_INIT(LIMIT_STDOUT);
     struct err err;
     json_t *call;
     size_t i;
@@ -94,8 +91,7 @@ static void keep_history(int dirfd, const struct turn *turn, json_t *history, co
             note("the history was not cleared: %s", err.text);
         return;
     }
-    json_array_foreach(reply->tool_calls, i, call)
-    {
+    json_array_foreach(reply->tool_calls, i, call) {
         if (rc == 0)
             rc = buf_addf(&answer, &err, "%s[called %s]", answer.len > 0 ? "\n" : "",
                           json_str(json_object_get(call, "function"), "name"));
@@ -128,22 +124,14 @@ static int load_state(int dirfd, const struct turn *turn, struct memory *memory,
 
 static int run_turn(const struct turn *turn, const struct broker_link *link, char **ret_line, struct err *err)
 {
-    CLEANUP(close_fd)
-    int dirfd = state_open(turn->workspace, err);
-    CLEANUP(memory_free)
-    struct memory memory = {0};
-    CLEANUP(tools_free)
-    struct tools tools = {0};
-    CLEANUP(call_ids_free)
-    struct call_ids ids = {0};
-    CLEANUP(context_free)
-    struct context context = {0};
-    CLEANUP(agent_reply_free)
-    struct agent_reply reply = {0};
-    CLEANUP(json_free)
-    json_t *history = NULL;
-    CLEANUP(json_free)
-    json_t *current = NULL;
+    CLEANUP(close_fd) int dirfd = state_open(turn->workspace, err);
+    CLEANUP(memory_free) struct memory memory = {0};
+    CLEANUP(tools_free) struct tools tools = {0};
+    CLEANUP(call_ids_free) struct call_ids ids = {0};
+    CLEANUP(context_free) struct context context = {0};
+    CLEANUP(agent_reply_free) struct agent_reply reply = {0};
+    CLEANUP(json_free) json_t *history = NULL;
+    CLEANUP(json_free) json_t *current = NULL;
 
     if (dirfd < 0 || load_state(dirfd, turn, &memory, &history, err) < 0)
         return -1;
@@ -165,10 +153,8 @@ static int run_turn(const struct turn *turn, const struct broker_link *link, cha
 
 static int read_and_run(const struct worker *w, char **ret_line, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf line = BUF_INIT(LIMIT_TURN_LINE + 1); /* with its newline */
-    CLEANUP(turn_free)
-    struct turn turn = {0};
+    CLEANUP(buf_free) struct buf line = BUF_INIT(LIMIT_TURN_LINE + 1); /* with its newline */
+    CLEANUP(turn_free) struct turn turn = {0};
 
     /* Loads the schemas while a worker that was started ahead has nothing else to do. */
     if (!schema_get("worker_turn"))
@@ -185,8 +171,7 @@ static int read_and_run(const struct worker *w, char **ret_line, struct err *err
 
 int worker_run(const struct worker *w)
 {
-    CLEANUP(free_str)
-    char *line = NULL;
+    CLEANUP(free_str) char *line = NULL;
     struct err err = {0};
 
     int rc = read_and_run(w, &line, &err);
@@ -207,8 +192,7 @@ int worker_main(int in_fd, int out_fd, const char *socket_path)
     sigaddset(&stop, SIGTERM);
     sigaddset(&stop, SIGINT);
     signal(SIGPIPE, SIG_IGN);
-    CLEANUP(close_fd)
-    int stop_fd = -1;
+    CLEANUP(close_fd) int stop_fd = -1;
     if (sigprocmask(SIG_BLOCK, &stop, NULL) < 0 || (stop_fd = signalfd(-1, &stop, SFD_CLOEXEC)) < 0) {
         note("signalfd: errno %d", errno);
         return 1;

@@ -75,8 +75,7 @@ int principal_from_header(struct db *db, const char *authorization, struct princ
     secret_sha256(formed ? token : "", formed ? strlen(token) : 0, hash);
     if (db_read(db, look_up, &l, err) < 0)
         return -1;
-    CLEANUP(api_key_free_p)
-    struct api_key *key = l.key;
+    CLEANUP(api_key_free_p) struct api_key *key = l.key;
     bool same = secret_equal(hash, key ? key->hash : nobody, sizeof hash);
     if (!formed || !key || !same || key->revoked_ms != 0)
         return err_set(err, ERR_UNAUTHORIZED, "send Authorization: Bearer with a key that is in force");
@@ -130,6 +129,8 @@ bool auth_allows(const struct principal *p, unsigned own, unsigned others, const
         return false;
     if (!p->globs)
         return true;
-    json_array_foreach(p->globs, i, glob) if (auth_glob(json_string_value(glob), channel)) return true;
+    json_array_foreach(p->globs, i, glob)
+        if (auth_glob(json_string_value(glob), channel))
+            return true;
     return false;
 }

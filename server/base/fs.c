@@ -15,8 +15,7 @@
 int fs_read(const char *path, struct buf *b, struct err *err)
 {
     struct stat st;
-    CLEANUP(close_fd)
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
         return err_errno(err, errno, "open %s", path);
@@ -95,8 +94,7 @@ bool fs_contains(const char *outer, const char *inner)
 int fs_private_dir(const char *what, const char *path, uid_t uid, char **ret, struct err *err)
 {
     struct stat st;
-    CLEANUP(free_str)
-    char *real = NULL;
+    CLEANUP(free_str) char *real = NULL;
 
     if (path[0] != '/')
         return err_set(err, ERR_CONFIG, "%s: %s is not an absolute path", what, path);
@@ -234,8 +232,7 @@ static int flatten(int top, bool *more)
 
 int fs_remove_tree(int dirfd, const char *name, struct err *err)
 {
-    CLEANUP(close_fd)
-    int top = open_for_removal(dirfd, name);
+    CLEANUP(close_fd) int top = open_for_removal(dirfd, name);
 
     if (top < 0 && errno == ENOENT)
         return 0;

@@ -75,8 +75,7 @@ static void exec_child(char *const argv[], int out)
 /* A program may close its output and go on: its exit is waited for as well. */
 static int await_exit(pid_t pid, int64_t deadline, int cancel_fd, struct err *err)
 {
-    CLEANUP(close_fd)
-    int pidfd = proc_pidfd(pid, err);
+    CLEANUP(close_fd) int pidfd = proc_pidfd(pid, err);
 
     if (pidfd < 0)
         return -1;
@@ -147,8 +146,7 @@ static ssize_t read_proc(pid_t pid, const char *what, char *out, size_t size)
     char path[64];
 
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
-    CLEANUP(close_fd)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
     size_t len = 0;

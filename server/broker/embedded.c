@@ -54,8 +54,7 @@ static bool is_offered(const json_t *tools, const char *name)
 
 static bool is_object(const char *text, size_t len)
 {
-    CLEANUP(json_free)
-    json_t *value = NULL;
+    CLEANUP(json_free) json_t *value = NULL;
     struct err err;
 
     return json_parse(text, len, &value, &err) == 0 && json_is_object(value);
@@ -158,8 +157,7 @@ int embedded_answer(enum embedded_model model, const json_t *messages, const jso
 {
     struct talk talk = read_talk(messages);
     struct command next = {.kind = TEXT};
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(free_str) char *text = NULL;
 
     if (model == EMBEDDED_SCRIPT && run_script(&talk, tools, deadline, cancel_fd, &next, err) < 0)
         return -1;

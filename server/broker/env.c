@@ -33,8 +33,7 @@ int broker_settings_check(const struct broker_settings *s, struct err *err)
 
 static int try_credential(const struct credential_source *source, struct err *err)
 {
-    CLEANUP(secret_free)
-    struct secret credential = {0};
+    CLEANUP(secret_free) struct secret credential = {0};
 
     if (!source || credential_read(source, -1, &credential, err) == 0)
         return 0;
@@ -45,8 +44,7 @@ static int try_credential(const struct credential_source *source, struct err *er
 
 int broker_env_new(const struct broker_settings *s, struct broker_env **ret, struct err *err)
 {
-    CLEANUP(broker_env_free_p)
-    struct broker_env *env = NULL;
+    CLEANUP(broker_env_free_p) struct broker_env *env = NULL;
 
     if (broker_settings_check(s, err) < 0 || try_credential(s->credential, err) < 0)
         return -1;

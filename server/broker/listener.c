@@ -168,8 +168,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
 static int make_socket(const char *path, struct err *err)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    CLEANUP(close_fd)
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
         return err_errno(err, errno, "socket");

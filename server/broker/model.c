@@ -20,8 +20,7 @@ static void input_free(struct input *in)
 static int read_input(const struct model_question *q, struct input *in, struct json_faults *faults,
                       struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *body = NULL;
+    CLEANUP(json_free) json_t *body = NULL;
 
     if (json_parse(q->body, q->body_len, &body, err) < 0)
         return -1;
@@ -44,8 +43,7 @@ static int build_request(const struct broker_env *env, const struct input *in, c
 static int ask_upstream(const struct broker_env *env, const struct model_question *q, const struct input *in,
                         const struct secret *credential, struct buf *answer, struct err *err)
 {
-    CLEANUP(free_str)
-    char *body = NULL;
+    CLEANUP(free_str) char *body = NULL;
     int status = 0;
 
     if (build_request(env, in, &body, err) < 0)
@@ -87,10 +85,8 @@ static int as_upstream(struct err *err)
 int model_read_answer(const char *text, size_t len, const struct secret *credential, struct model_reply *ret,
                       struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *answer = NULL;
-    CLEANUP(json_free)
-    json_t *rebuilt = NULL;
+    CLEANUP(json_free) json_t *answer = NULL;
+    CLEANUP(json_free) json_t *rebuilt = NULL;
     struct model_reply reply = {0};
 
     if (json_parse(text, len, &answer, err) < 0)
@@ -106,12 +102,9 @@ int model_read_answer(const char *text, size_t len, const struct secret *credent
 int model_call(const struct broker_env *env, const struct model_question *q, struct model_reply *ret,
                struct json_faults *faults, struct err *err)
 {
-    CLEANUP(input_free)
-    struct input in = {0};
-    CLEANUP(secret_free)
-    struct secret credential = {0};
-    CLEANUP(buf_free)
-    struct buf text = BUF_INIT(LIMIT_UPSTREAM_ANSWER);
+    CLEANUP(input_free) struct input in = {0};
+    CLEANUP(secret_free) struct secret credential = {0};
+    CLEANUP(buf_free) struct buf text = BUF_INIT(LIMIT_UPSTREAM_ANSWER);
 
     if (read_input(q, &in, faults, err) < 0)
         return -1;

@@ -26,8 +26,7 @@ static int rebuild_call(const json_t *call, json_t **ret, struct err *err)
 
 static int rebuild_calls(const json_t *calls, json_t **ret, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *list = NULL;
+    CLEANUP(json_free) json_t *list = NULL;
 
     if (calls && !json_is_null(calls) && !json_is_array(calls))
         return unusable(err, "tool_calls");

@@ -140,8 +140,7 @@ static int check_text(const char *text, size_t len, const struct needles *n, int
         return 0;
     if (contains(text, len, n))
         return err_set(err, ERR_UPSTREAM, "the answer contains the credential");
-    CLEANUP(free_str)
-    char *copy = malloc(len + 1);
+    CLEANUP(free_str) char *copy = malloc(len + 1);
     if (!copy)
         return err_no_memory(err);
     for (size_t i = 0; i <= len; i++)
@@ -164,13 +163,11 @@ static int check_value(json_t *value, const struct needles *n, struct err *err)
 
     if (json_is_string(value))
         return check_text(json_string_value(value), json_string_length(value), n, LAYERS, err);
-    json_array_foreach(value, i, member)
-    {
+    json_array_foreach(value, i, member) {
         if (check_value(member, n, err) < 0)
             return -1;
     }
-    json_object_foreach(value, key, member)
-    {
+    json_object_foreach(value, key, member) {
         if (check_text(key, strlen(key), n, LAYERS, err) < 0 || check_value(member, n, err) < 0)
             return -1;
     }
@@ -179,8 +176,7 @@ static int check_value(json_t *value, const struct needles *n, struct err *err)
 
 int redact_check(const json_t *answer, const struct secret *credential, struct err *err)
 {
-    CLEANUP(needles_free)
-    struct needles needles = {0};
+    CLEANUP(needles_free) struct needles needles = {0};
 
     if (needles_make(credential, &needles, err) < 0)
         return -1;

@@ -17,8 +17,7 @@
 /* In a process of its own: opens the state as the account and copies it to `path`. */
 static int copy_state(const struct cli *cli, const char *path)
 {
-    CLEANUP(session_close)
-    struct session s;
+    CLEANUP(session_close) struct session s;
     struct err err;
 
     session_init(&s);
@@ -44,8 +43,7 @@ static int run_copy(const struct cli *cli, const char *path)
 static int deliver(int from, const char *to, struct err *err)
 {
     struct stat st;
-    CLEANUP(close_fd)
-    int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    CLEANUP(close_fd) int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     if (fd < 0)
         return err_errno(err, errno, "make %s", to);
@@ -75,8 +73,7 @@ static int scratch_path(const char *state_file, char out[PATH_MAX], struct err *
 
 int cmd_backup(const struct cli *cli)
 {
-    CLEANUP(config_free_p)
-    struct config *config = NULL;
+    CLEANUP(config_free_p) struct config *config = NULL;
     char path[PATH_MAX];
     struct stat st;
     struct err err;
@@ -93,8 +90,7 @@ int cmd_backup(const struct cli *cli)
         unlink(path);
         return 1;
     }
-    CLEANUP(close_fd)
-    int from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    CLEANUP(close_fd) int from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     int rc = from < 0 ? err_errno(&err, errno, "open the copy") : 0;
     unlink(path);
     if (rc == 0)

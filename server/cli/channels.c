@@ -31,8 +31,7 @@ static int reset_job(struct store *st, void *arg, struct err *err)
 
 static int path_of(const char *key, const char *suffix, char **ret, struct err *err)
 {
-    CLEANUP(free_str)
-    char *escaped = NULL;
+    CLEANUP(free_str) char *escaped = NULL;
 
     if (client_escape(key, &escaped, err) < 0)
         return -1;
@@ -45,12 +44,9 @@ static int path_of(const char *key, const char *suffix, char **ret, struct err *
 
 static int act(const struct cli *cli, struct action *a)
 {
-    CLEANUP(session_close)
-    struct session s;
-    CLEANUP(free_str)
-    char *path = NULL;
-    CLEANUP(json_free)
-    json_t *body = a->body;
+    CLEANUP(session_close) struct session s;
+    CLEANUP(free_str) char *path = NULL;
+    CLEANUP(json_free) json_t *body = a->body;
     struct err err;
 
     session_init(&s);
@@ -124,8 +120,7 @@ struct look_up {
 static int get_job(struct store *st, void *arg, struct err *err)
 {
     struct look_up *l = arg;
-    CLEANUP(channel_free_p)
-    struct channel *c = NULL;
+    CLEANUP(channel_free_p) struct channel *c = NULL;
 
     if (channels_get(st, l->key, &c, err) < 0)
         return -1;
@@ -155,7 +150,8 @@ static void print_all(const struct cli *cli, const json_t *value)
         json_dumpf(value, stdout, JSON_INDENT(2));
         fputc('\n', stdout);
     } else if (json_is_array(value)) {
-        json_array_foreach(value, i, one) print_channel(one);
+        json_array_foreach(value, i, one)
+            print_channel(one);
     } else {
         print_channel(value);
     }
@@ -164,14 +160,11 @@ static void print_all(const struct cli *cli, const json_t *value)
 /* Every page of GET /v1/channels. */
 static int list_online(const struct session *s, json_t *all, struct err *err)
 {
-    CLEANUP(free_str)
-    char *path = strdup("/v1/channels?limit=100");
+    CLEANUP(free_str) char *path = strdup("/v1/channels?limit=100");
 
     while (path) {
-        CLEANUP(json_free)
-        json_t *page = NULL;
-        CLEANUP(free_str)
-        char *cursor = NULL;
+        CLEANUP(json_free) json_t *page = NULL;
+        CLEANUP(free_str) char *cursor = NULL;
         if (session_call(s, "GET", path, NULL, &page, err) < 0)
             return -1;
         if (json_array_extend(all, json_object_get(page, "data")) < 0)
@@ -190,10 +183,8 @@ static int list_online(const struct session *s, json_t *all, struct err *err)
 
 int cmd_channel_list(const struct cli *cli)
 {
-    CLEANUP(session_close)
-    struct session s;
-    CLEANUP(json_free)
-    json_t *all = json_array();
+    CLEANUP(session_close) struct session s;
+    CLEANUP(json_free) json_t *all = json_array();
     struct err err;
 
     session_init(&s);
@@ -207,12 +198,9 @@ int cmd_channel_list(const struct cli *cli)
 
 int cmd_channel_status(const struct cli *cli)
 {
-    CLEANUP(session_close)
-    struct session s;
-    CLEANUP(free_str)
-    char *path = NULL;
-    CLEANUP(json_free)
-    json_t *found = NULL;
+    CLEANUP(session_close) struct session s;
+    CLEANUP(free_str) char *path = NULL;
+    CLEANUP(json_free) json_t *found = NULL;
     struct look_up l = {.key = cli->words[0]};
     struct err err;
 

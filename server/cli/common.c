@@ -17,8 +17,7 @@
 
 int cli_fail(const struct err *err)
 {
-    CLEANUP(free_str)
-    char *safe = utf8_escape_control(err->text, strlen(err->text));
+    CLEANUP(free_str) char *safe = utf8_escape_control(err->text, strlen(err->text));
 
     fprintf(stderr, "cloister: %s\n", safe ? safe : "out of memory");
     return 1;
@@ -28,8 +27,7 @@ void cli_print_text(FILE *out, const char *text)
 {
     while (*text) {
         size_t plain = strcspn(text, "\n\t");
-        CLEANUP(free_str)
-        char *safe = utf8_escape_control(text, plain);
+        CLEANUP(free_str) char *safe = utf8_escape_control(text, plain);
         if (safe)
             fputs(safe, out);
         text += plain;
@@ -43,8 +41,7 @@ void cli_print_faults(const char *path, const struct json_faults *faults)
     json_t *fault;
     size_t i;
 
-    json_array_foreach(faults->list, i, fault)
-    {
+    json_array_foreach(faults->list, i, fault) {
         const char *pointer = json_str(fault, "pointer"), *detail = json_str(fault, "detail");
         fprintf(stderr, "%s: ", path);
         cli_print_text(stderr, pointer && *pointer ? pointer : "(top)");
@@ -73,8 +70,7 @@ int cli_load(const struct cli *cli, struct config **ret)
 
 int become_account(const char *state_file, struct err *err)
 {
-    CLEANUP(free_str)
-    char *dir = strdup(state_file);
+    CLEANUP(free_str) char *dir = strdup(state_file);
     struct stat st;
 
     if (!dir)
@@ -103,8 +99,7 @@ int become_account(const char *state_file, struct err *err)
 static bool answers(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    CLEANUP(close_fd)
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0 || strlen(path) >= sizeof address.sun_path)
         return false;
@@ -175,12 +170,9 @@ void session_close(struct session *s)
 int session_call(const struct session *s, const char *method, const char *path, const json_t *body,
                  json_t **ret, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf answer = BUF_INIT(ANSWER_MAX);
-    CLEANUP(json_free)
-    json_t *value = NULL;
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(buf_free) struct buf answer = BUF_INIT(ANSWER_MAX);
+    CLEANUP(json_free) json_t *value = NULL;
+    CLEANUP(free_str) char *text = NULL;
     struct client_request req = {.method = method,
                                  .base = "http://localhost",
                                  .unix_socket = s->roots.admin_socket,

@@ -35,8 +35,7 @@ static int create_online(const struct session *s, struct creation *c, struct err
     CLEANUP(json_free)
     json_t *body =
         json_pack("{s:s, s:o, s:O}", "name", c->name, "scopes", scopes_json(c->scopes), "channels", c->globs);
-    CLEANUP(json_free)
-    json_t *answer = NULL;
+    CLEANUP(json_free) json_t *answer = NULL;
 
     if (!body)
         return err_no_memory(err);
@@ -52,10 +51,8 @@ static int create_online(const struct session *s, struct creation *c, struct err
 
 int cmd_key_create(const struct cli *cli)
 {
-    CLEANUP(session_close)
-    struct session s;
-    CLEANUP(json_free)
-    json_t *globs = list_of(cli->channels, cli->channel_count);
+    CLEANUP(session_close) struct session s;
+    CLEANUP(json_free) json_t *globs = list_of(cli->channels, cli->channel_count);
     struct creation c = {.name = cli->words[0], .globs = globs};
     struct err err;
 
@@ -101,8 +98,7 @@ static void print_joined(const json_t *list)
     size_t i;
     json_t *one;
 
-    json_array_foreach(list, i, one)
-    {
+    json_array_foreach(list, i, one) {
         if (i)
             fputc(',', stdout);
         cli_print_text(stdout, json_string_value(one));
@@ -126,10 +122,8 @@ static void print_key(const json_t *k)
 
 int cmd_key_list(const struct cli *cli)
 {
-    CLEANUP(session_close)
-    struct session s;
-    CLEANUP(json_free)
-    json_t *keys = json_array();
+    CLEANUP(session_close) struct session s;
+    CLEANUP(json_free) json_t *keys = json_array();
     struct err err;
     size_t i;
     json_t *one;
@@ -144,7 +138,8 @@ int cmd_key_list(const struct cli *cli)
         fputc('\n', stdout);
         return 0;
     }
-    json_array_foreach(keys, i, one) print_key(one);
+    json_array_foreach(keys, i, one)
+        print_key(one);
     return 0;
 }
 
@@ -155,12 +150,9 @@ static int revoke_job(struct store *st, void *arg, struct err *err)
 
 int cmd_key_revoke(const struct cli *cli)
 {
-    CLEANUP(session_close)
-    struct session s;
-    CLEANUP(free_str)
-    char *id = NULL;
-    CLEANUP(free_str)
-    char *path = NULL;
+    CLEANUP(session_close) struct session s;
+    CLEANUP(free_str) char *id = NULL;
+    CLEANUP(free_str) char *path = NULL;
     struct err err;
 
     session_init(&s);

@@ -13,10 +13,8 @@
 
 int cmd_serve(const struct cli *cli)
 {
-    CLEANUP(config_free_p)
-    struct config *config = NULL;
-    CLEANUP(roots_free)
-    struct roots roots = {0};
+    CLEANUP(config_free_p) struct config *config = NULL;
+    CLEANUP(roots_free) struct roots roots = {0};
     struct json_faults faults = {0};
     struct err err;
 
@@ -74,10 +72,8 @@ static int check_state(const struct roots *roots, struct err *err)
 /* Tries everything that can be tried, and counts what is wrong. */
 static unsigned check_all(const struct cli *cli, const struct config *config)
 {
-    CLEANUP(roots_free)
-    struct roots roots = {0};
-    CLEANUP(broker_env_free_p)
-    struct broker_env *env = NULL;
+    CLEANUP(roots_free) struct roots roots = {0};
+    CLEANUP(broker_env_free_p) struct broker_env *env = NULL;
     struct json_faults faults = {0};
     struct err err;
     unsigned wrong = 0;
@@ -109,8 +105,7 @@ static unsigned check_all(const struct cli *cli, const struct config *config)
 
 int cmd_check(const struct cli *cli)
 {
-    CLEANUP(config_free_p)
-    struct config *config = NULL;
+    CLEANUP(config_free_p) struct config *config = NULL;
 
     if (cli_load(cli, &config) < 0)
         return 1;

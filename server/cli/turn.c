@@ -40,8 +40,7 @@ static void take_line(struct target *t, const char *line, size_t len)
 /* demo.env beside this very binary, of the caller and nobody else's to read. Absent is fine. */
 static int read_demo(struct target *t, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf text = BUF_INIT(4096);
+    CLEANUP(buf_free) struct buf text = BUF_INIT(4096);
     char exe[PATH_MAX], path[PATH_MAX + 16];
     struct stat st;
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -82,8 +81,7 @@ static int find_target(struct target *t, struct err *err)
 
 static int call(const struct client_request *req, int *status, json_t **ret, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf answer = BUF_INIT(ANSWER_MAX);
+    CLEANUP(buf_free) struct buf answer = BUF_INIT(ANSWER_MAX);
 
     if (client_call(req, status, &answer, err) < 0)
         return -1;
@@ -174,14 +172,10 @@ static int print_turn(const struct cli *cli, const json_t *turn)
 
 int cmd_turn(const struct cli *cli)
 {
-    CLEANUP(target_free)
-    struct target t = {0};
-    CLEANUP(json_free)
-    json_t *body = make_body(cli);
-    CLEANUP(json_free)
-    json_t *turn = NULL;
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(target_free) struct target t = {0};
+    CLEANUP(json_free) json_t *body = make_body(cli);
+    CLEANUP(json_free) json_t *turn = NULL;
+    CLEANUP(free_str) char *text = NULL;
     struct err err;
     int status = 0;
 

@@ -49,8 +49,7 @@ static int apply_env(struct loading *l, const json_t *schema, json_t *object, co
     const char *key;
     json_t *sub;
 
-    json_object_foreach(json_object_get(schema, "properties"), key, sub)
-    {
+    json_object_foreach(json_object_get(schema, "properties"), key, sub) {
         const char *variable = json_str(sub, "x-env");
         const char *text = variable ? getenv(variable) : NULL;
         char pointer[256];
@@ -139,8 +138,7 @@ static int bind_credential(struct config *c, struct json_faults *faults, struct 
     c->model.credential_command = calloc(json_array_size(command) + 1, sizeof(char *));
     if (!c->model.credential_command)
         return err_no_memory(err);
-    json_array_foreach(command, i, word)
-    {
+    json_array_foreach(command, i, word) {
         if (!(c->model.credential_command[i] = strdup(json_string_value(word))))
             return err_no_memory(err);
     }
@@ -204,19 +202,18 @@ static int bind_all(struct config *c, struct json_faults *faults, struct err *er
     if (bind_credential(c, faults, err) < 0)
         return -1;
     c->initial_channels = json_object_get(c->tree, "initial_channels");
-    json_array_foreach(c->initial_channels, i, key) if (json_string_length(key) > LIMIT_CHANNEL_KEY)
-    {
-        char pointer[64];
-        snprintf(pointer, sizeof pointer, "/initial_channels/%zu", i);
-        json_fault(faults, pointer, "a channel key has at most %d bytes", LIMIT_CHANNEL_KEY);
-    }
+    json_array_foreach(c->initial_channels, i, key)
+        if (json_string_length(key) > LIMIT_CHANNEL_KEY) {
+            char pointer[64];
+            snprintf(pointer, sizeof pointer, "/initial_channels/%zu", i);
+            json_fault(faults, pointer, "a channel key has at most %d bytes", LIMIT_CHANNEL_KEY);
+        }
     return 0;
 }
 
 static int read_tree(const char *path, struct loading *l, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf text = BUF_INIT(LIMIT_CONFIG_FILE);
+    CLEANUP(buf_free) struct buf text = BUF_INIT(LIMIT_CONFIG_FILE);
 
     l->env = json_object();
     if (!path) {
@@ -239,8 +236,7 @@ static int read_tree(const char *path, struct loading *l, struct err *err)
 int config_load(const char *path, struct config **ret, struct json_faults *faults, struct err *err)
 {
     struct loading l = {0};
-    CLEANUP(config_free_p)
-    struct config *c = calloc(1, sizeof *c);
+    CLEANUP(config_free_p) struct config *c = calloc(1, sizeof *c);
 
     if (!c)
         return err_no_memory(err);

@@ -32,8 +32,7 @@ static int check_state(const struct config *c, uid_t uid, struct roots *r, struc
                        struct err *err)
 {
     const char *slash = strrchr(c->state_file, '/');
-    CLEANUP(free_str)
-    char *dir = strndup(c->state_file, (size_t)(slash - c->state_file));
+    CLEANUP(free_str) char *dir = strndup(c->state_file, (size_t)(slash - c->state_file));
     struct err why;
 
     if (!dir)

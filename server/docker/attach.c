@@ -30,8 +30,7 @@ static int wait_for(int fd, short events, int64_t deadline, struct err *err)
 static int connect_engine(const char *path, int64_t deadline, int *ret, struct err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    CLEANUP(close_fd)
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    CLEANUP(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
         return err_errno(err, errno, "attach: socket");
@@ -103,10 +102,8 @@ int attach_take_head(int fd, int64_t deadline, struct err *err)
 
 int attach_open(struct engine *engine, const char *container, int timeout_ms, int *ret, struct err *err)
 {
-    CLEANUP(close_fd)
-    int fd = -1;
-    CLEANUP(buf_free)
-    struct buf request = BUF_INIT(HEAD_MAX);
+    CLEANUP(close_fd) int fd = -1;
+    CLEANUP(buf_free) struct buf request = BUF_INIT(HEAD_MAX);
     int64_t deadline = clock_mono_ms() + timeout_ms;
 
     if (buf_addf(&request, err, "POST /v1.%u/containers/", engine_api(engine)) < 0 ||

@@ -191,10 +191,8 @@ static int exchange(CURL *curl, struct engine *engine, const char *method, const
 static int call(struct engine *engine, const char *method, const char *prefix, const char *path,
                 const json_t *body, int timeout_ms, int *status, json_t **ret, struct err *err)
 {
-    CLEANUP(free_str)
-    char *text = NULL;
-    CLEANUP(buf_free)
-    struct buf url = BUF_INIT(PATH_MAX_BYTES);
+    CLEANUP(free_str) char *text = NULL;
+    CLEANUP(buf_free) struct buf url = BUF_INIT(PATH_MAX_BYTES);
     struct answer answer = {.text = BUF_INIT(ENGINE_ANSWER_MAX)};
 
     if (buf_addf(&url, err, "http://engine%s%s", prefix, path) < 0)
@@ -247,8 +245,7 @@ static unsigned minor_of(const char *version)
 
 int engine_ping(struct engine *engine, int timeout_ms, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *version = NULL;
+    CLEANUP(json_free) json_t *version = NULL;
     int status = 0;
 
     if (call(engine, "GET", "", "/version", NULL, timeout_ms, &status, &version, err) < 0)

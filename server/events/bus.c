@@ -109,6 +109,6 @@ void bus_publish(struct bus *bus, const char *topic)
     HASH_FIND_STR(bus->topics, topic, t);
     if (t)
         DL_FOREACH(t->subs, sub)
-    sub->wake(sub->arg);
+            sub->wake(sub->arg);
     pthread_mutex_unlock(&bus->lock);
 }

@@ -103,8 +103,7 @@ void conn_deadline(struct conn *c, unsigned ms)
 
 void conn_refuse(struct conn *c, const struct err *err, const char *id)
 {
-    CLEANUP(free_str)
-    char *body = problem_text(err, NULL);
+    CLEANUP(free_str) char *body = problem_text(err, NULL);
     char head[512], made[REQUEST_ID_SIZE];
     int status = err_status(err->code);
 

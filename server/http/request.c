@@ -68,10 +68,8 @@ static int take_pair(struct http_req *req, const char *at, size_t len, struct er
 {
     const char *equals = memchr(at, '=', len);
     size_t name_len = equals ? (size_t)(equals - at) : len;
-    CLEANUP(free_str)
-    char *name = NULL;
-    CLEANUP(free_str)
-    char *value = NULL;
+    CLEANUP(free_str) char *name = NULL;
+    CLEANUP(free_str) char *value = NULL;
 
     if (uri_decode(at, name_len, true, &name, err) < 0)
         return -1;

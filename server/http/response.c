@@ -94,8 +94,7 @@ enum http_result http_reply_empty(struct http_req *req)
 
 enum http_result http_reply_json(struct http_req *req, unsigned status, json_t *value)
 {
-    CLEANUP(json_free)
-    json_t *owned = value;
+    CLEANUP(json_free) json_t *owned = value;
     char *text = NULL;
     struct err err;
 
@@ -113,12 +112,9 @@ static bool may_tell(enum err_code code)
 
 char *problem_text(const struct err *err, const struct json_faults *faults)
 {
-    CLEANUP(free_str)
-    char *type = NULL;
-    CLEANUP(free_str)
-    char *detail = utf8_sanitize(err->text, strlen(err->text));
-    CLEANUP(json_free)
-    json_t *problem = NULL;
+    CLEANUP(free_str) char *type = NULL;
+    CLEANUP(free_str) char *detail = utf8_sanitize(err->text, strlen(err->text));
+    CLEANUP(json_free) json_t *problem = NULL;
     struct err failure;
     char *text = NULL;
 

@@ -28,8 +28,7 @@ static int listen_tcp(const char *address, uint16_t port, int *ret, struct err *
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
                              .ai_socktype = SOCK_STREAM};
     struct addrinfo *info = NULL;
-    CLEANUP(close_fd)
-    int fd = -1;
+    CLEANUP(close_fd) int fd = -1;
     char service[8];
 
     snprintf(service, sizeof service, "%u", port);
@@ -173,8 +172,7 @@ static int start_threads(struct http_server *s, struct err *err)
 
 int http_server_start(const struct http_config *config, struct http_server **ret, struct err *err)
 {
-    CLEANUP(close_fd)
-    int fd = config->listen_fd;
+    CLEANUP(close_fd) int fd = config->listen_fd;
     struct http_server *s = calloc(1, sizeof(*s));
 
     if (!s)

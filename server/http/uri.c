@@ -58,8 +58,7 @@ int uri_split(const char *raw, struct uri *ret, struct err *err)
 
 int uri_decode(const char *s, size_t len, bool plus, char **ret, struct err *err)
 {
-    CLEANUP(free_str)
-    char *out = malloc(len + 1);
+    CLEANUP(free_str) char *out = malloc(len + 1);
     size_t o = 0;
 
     if (!out)

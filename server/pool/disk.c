@@ -70,20 +70,20 @@ static void stop_growing(struct pool *pool)
 
     pthread_mutex_lock(&pool->lock);
     DL_FOREACH(pool->active, a)
-    if (count < ARRAY_LEN(channels))
-        snprintf(channels[count++], sizeof channels[0], "%s", a->channel);
+        if (count < ARRAY_LEN(channels))
+            snprintf(channels[count++], sizeof channels[0], "%s", a->channel);
     pthread_mutex_unlock(&pool->lock);
     for (unsigned i = 0; i < count; i++)
         sizes[i] = workspace_bytes(pool, channels[i]);
     pthread_mutex_lock(&pool->lock);
     DL_FOREACH(pool->active, a)
-    for (unsigned i = 0; i < count; i++) {
-        if (strcmp(a->channel, channels[i]) != 0)
-            continue;
-        if (sizes[i] < 0 || (a->disk_bytes >= 0 && sizes[i] > a->disk_bytes))
-            active_abort(a, END_DISK_FULL);
-        a->disk_bytes = sizes[i];
-    }
+        for (unsigned i = 0; i < count; i++) {
+            if (strcmp(a->channel, channels[i]) != 0)
+                continue;
+            if (sizes[i] < 0 || (a->disk_bytes >= 0 && sizes[i] > a->disk_bytes))
+                active_abort(a, END_DISK_FULL);
+            a->disk_bytes = sizes[i];
+        }
     pthread_mutex_unlock(&pool->lock);
 }
 

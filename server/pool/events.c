@@ -70,8 +70,7 @@ void run_on_call(void *arg, const struct broker_call *call)
 
 void run_flush_log(struct run *r)
 {
-    CLEANUP(free_str)
-    char *text = r->said.len ? utf8_sanitize(r->said.data, r->said.len) : NULL;
+    CLEANUP(free_str) char *text = r->said.len ? utf8_sanitize(r->said.data, r->said.len) : NULL;
 
     buf_free(&r->said);
     r->said_at = clock_mono_ms();

@@ -46,8 +46,7 @@ static int end_job(struct store *st, void *arg, struct err *err)
     struct expiry *e = arg;
 
     for (unsigned i = 0; i < e->count; i++) {
-        CLEANUP(turn_free_p)
-        struct turn *t = NULL;
+        CLEANUP(turn_free_p) struct turn *t = NULL;
         struct turn_end end = {
             .id = e->ids[i], .ending = END_TIMEOUT, .reset_seen = -1, .now_ms = clock_wall_ms()};
         if (turns_get(st, e->ids[i], &t, err) < 0)

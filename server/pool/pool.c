@@ -124,10 +124,10 @@ bool pool_stop_channel(struct pool *pool, const char *channel)
 
     pthread_mutex_lock(&pool->lock);
     DL_FOREACH(pool->active, a)
-    if (!a->settled && strcmp(a->channel, channel) == 0) {
-        active_abort(a, END_CANCELED);
-        found = true;
-    }
+        if (!a->settled && strcmp(a->channel, channel) == 0) {
+            active_abort(a, END_CANCELED);
+            found = true;
+        }
     pthread_mutex_unlock(&pool->lock);
     return found;
 }
@@ -138,8 +138,7 @@ bool pool_cancel_turn(struct pool *pool, const char *turn_id)
     bool found = false;
 
     pthread_mutex_lock(&pool->lock);
-    DL_FOREACH(pool->active, a)
-    {
+    DL_FOREACH(pool->active, a) {
         if (strcmp(a->turn_id, turn_id) == 0) {
             active_abort(a, END_CANCELED);
             found = true;
@@ -155,8 +154,7 @@ bool pool_turn_alive(struct pool *pool, const char *turn_id)
     bool alive = false;
 
     pthread_mutex_lock(&pool->lock);
-    DL_FOREACH2(pool->live, s, next_live)
-    {
+    DL_FOREACH2(pool->live, s, next_live) {
         alive = alive || strcmp(s->turn_id, turn_id) == 0;
     }
     pthread_mutex_unlock(&pool->lock);
@@ -198,7 +196,7 @@ bool pool_blocked(struct pool *pool, const char *channel)
 
     pthread_mutex_lock(&pool->lock);
     LL_FOREACH(pool->graveyard, s)
-    blocked = blocked || strcmp(s->channel, channel) == 0;
+        blocked = blocked || strcmp(s->channel, channel) == 0;
     pthread_mutex_unlock(&pool->lock);
     return blocked;
 }
@@ -217,7 +215,7 @@ void pool_drain(struct pool *pool, int64_t deadline, const _Atomic bool *hurry)
         if (!told && (now >= deadline || *hurry)) {
             told = true;
             DL_FOREACH(pool->active, a)
-            active_abort(a, END_SERVER_RESTARTED);
+                active_abort(a, END_SERVER_RESTARTED);
         }
         until = (struct timespec){.tv_sec = next / 1000, .tv_nsec = next % 1000 * 1000000};
         pthread_cond_timedwait(&pool->changed, &pool->lock, &until);
@@ -242,8 +240,7 @@ void pool_free(struct pool *pool)
     if (pool->graves_run)
         pthread_join(pool->graves, NULL);
     /* What could not be proven dead is found by its label at the next start. */
-    LL_FOREACH_SAFE(pool->graveyard, s, next)
-    {
+    LL_FOREACH_SAFE(pool->graveyard, s, next) {
         log_line(LOG_WARN, s->id, "the container of channel slot is left for the next start");
         broker_free(s->broker);
         box_free(s->box);

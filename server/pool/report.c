@@ -93,8 +93,7 @@ static size_t torn(const char *data, size_t len)
 
 static json_t *output_view(const char *data, size_t len, uint64_t total, bool cut)
 {
-    CLEANUP(free_str)
-    char *text = utf8_sanitize(len ? data : "", len);
+    CLEANUP(free_str) char *text = utf8_sanitize(len ? data : "", len);
 
     return text
                ? json_pack("{s:s, s:I, s:b}", "text", text, "bytes", (json_int_t)total, "truncated", (int)cut)
@@ -148,10 +147,8 @@ void run_report(struct run *r)
     run_span(r, "run", r->turn->started_ms, clock_mono_ms() - r->started);
     if (r->ended_ms)
         run_span(r, "reply", r->ended_ms, now - r->ended_ms);
-    CLEANUP(json_free)
-    json_t *metrics = metrics_of(r);
-    CLEANUP(json_free)
-    json_t *logs = logs_of(r);
+    CLEANUP(json_free) json_t *metrics = metrics_of(r);
+    CLEANUP(json_free) json_t *logs = logs_of(r);
     struct turn_end end = {.id = r->turn->id,
                            .ending = r->ending,
                            .reply = r->reply,

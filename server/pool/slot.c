@@ -137,8 +137,7 @@ static void tend(struct pool *pool)
     todo = pool->graveyard;
     pthread_mutex_unlock(&pool->lock);
     /* Only this thread takes slots out, others put theirs in front: what follows `todo` is ours to walk. */
-    LL_FOREACH_SAFE(todo, s, next)
-    {
+    LL_FOREACH_SAFE(todo, s, next) {
         struct err err;
         pthread_mutex_lock(&pool->lock);
         bool leave =

@@ -101,10 +101,8 @@ static enum ending execute(struct run *r)
                                     .max_stdout = LIMIT_STDOUT,
                                     .on_stderr = run_on_stderr,
                                     .arg = r};
-    CLEANUP(free_str)
-    char *workspace = NULL;
-    CLEANUP(free_str)
-    char *line = NULL;
+    CLEANUP(free_str) char *workspace = NULL;
+    CLEANUP(free_str) char *line = NULL;
     struct err err;
 
     if (slot_workspace(r->pool, r->item->channel, &workspace, &err) < 0)

@@ -47,9 +47,9 @@ static bool keep_slot(const char *slot, const char *boot, void *arg)
         return false;
     pthread_mutex_lock(&pool->lock);
     DL_FOREACH(pool->active, a)
-    keep = keep || strcmp(a->slot, slot) == 0;
+        keep = keep || strcmp(a->slot, slot) == 0;
     LL_FOREACH(pool->graveyard, s)
-    keep = keep || strcmp(s->id, slot) == 0;
+        keep = keep || strcmp(s->id, slot) == 0;
     pthread_mutex_unlock(&pool->lock);
     return keep;
 }
@@ -90,10 +90,8 @@ static int sweep(struct pool *pool, struct err *err)
 /* Full probe: the engine, the image, one container against the specification; then what earlier runs left. */
 static int probe(struct pool *pool, struct err *err)
 {
-    CLEANUP(free_str)
-    char *broker = NULL;
-    CLEANUP(free_str)
-    char *workspace = NULL;
+    CLEANUP(free_str) char *broker = NULL;
+    CLEANUP(free_str) char *workspace = NULL;
 
     if (asprintf(&broker, "%s/probe-broker", pool->deps.run_root) < 0 ||
         asprintf(&workspace, "%s/probe-workspace", pool->deps.run_root) < 0)

@@ -53,8 +53,7 @@ void line_settle(struct queue *q, struct channel_line *c)
     if (HASH_COUNT(q->channels) <= IDLE_CHANNELS)
         return;
     unsigned dropped = 0;
-    HASH_ITER(hh, q->channels, old, next)
-    {
+    HASH_ITER(hh, q->channels, old, next) {
         if (old->reserved == 0 && !old->busy) {
             line_drop(q, old);
             if (++dropped == IDLE_CHANNELS / 10)

@@ -127,8 +127,7 @@ static struct queue_place *choose(struct queue *q)
 
     if (!k || q->held)
         return NULL;
-    DL_FOREACH2(k->ready, c, rnext)
-    {
+    DL_FOREACH2(k->ready, c, rnext) {
         if (!best || c->last_served < best->last_served)
             best = c;
     }
@@ -199,8 +198,8 @@ static struct queue_place *find_place(struct queue *q, const char *turn_id)
         return p;
     for (struct channel_line *c = q->channels; c; c = c->hh.next)
         DL_FOREACH(c->waiting, p)
-    if (strcmp(p->turn_id, turn_id) == 0)
-        return p;
+            if (strcmp(p->turn_id, turn_id) == 0)
+                return p;
     return NULL;
 }
 
@@ -273,11 +272,9 @@ void queue_free(struct queue *q)
 
     if (!q)
         return;
-    HASH_ITER(hh, q->channels, c, next_channel)
-    {
+    HASH_ITER(hh, q->channels, c, next_channel) {
         c->reserved++; /* it stays until its places are gone */
-        DL_FOREACH_SAFE(c->waiting, p, next_place)
-        {
+        DL_FOREACH_SAFE(c->waiting, p, next_place) {
             unlink_place(q, p);
             line_update_ready(q, c);
             line_free_place(q, p);

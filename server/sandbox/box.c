@@ -34,10 +34,8 @@ void box_free(struct box *box)
 /* POST /containers/create. */
 static int ask_create(struct box *box, const json_t *body, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *answer = NULL;
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(json_free) json_t *answer = NULL;
+    CLEANUP(free_str) char *text = NULL;
     char path[128];
     int status;
 
@@ -75,8 +73,7 @@ int box_make(struct sandbox *s, const char *image_id, const char *slot, const ch
              const char *workspace_dir, const struct box_caps *caps, struct box **ret, json_t **body_ret,
              struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *body = NULL;
+    CLEANUP(json_free) json_t *body = NULL;
     struct box_spec spec = s->spec;
     int64_t before = clock_mono_ms();
 
@@ -135,8 +132,7 @@ int box_inspect(struct box *box, int timeout_ms, json_t **ret, struct err *err)
 
 int box_state_get(struct box *box, int timeout_ms, struct box_state *ret, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *inspect = NULL;
+    CLEANUP(json_free) json_t *inspect = NULL;
 
     if (box_inspect(box, timeout_ms, &inspect, err) < 0)
         return -1;
@@ -156,8 +152,7 @@ static int try_hold(struct box *box, pid_t pid)
 {
     struct err ignored;
     struct cgroup_usage usage;
-    CLEANUP(close_fd)
-    int fd = pid > 1 ? proc_pidfd(pid, &ignored) : -1;
+    CLEANUP(close_fd) int fd = pid > 1 ? proc_pidfd(pid, &ignored) : -1;
 
     if (fd < 0 || !proc_in_cgroup(pid, box->id))
         return 0;

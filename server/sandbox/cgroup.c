@@ -102,8 +102,7 @@ static int64_t number(const struct cgroup_dir *dir, const char *file, const char
     if (dir->path[0] == '\0')
         return -1;
     snprintf(path, sizeof path, "%s/%s", dir->path, file);
-    CLEANUP(close_fd)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (n <= 0)
         return -1;

@@ -50,8 +50,7 @@ static int check_config(const struct sandbox_config *config, struct box_spec *sp
 
 static int make_profile(char **ret, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *profile = NULL;
+    CLEANUP(json_free) json_t *profile = NULL;
 
     if (seccomp_profile(SECCOMP_NATIVE, &profile, err) < 0)
         return -1;
@@ -64,8 +63,7 @@ int sandbox_new(const struct sandbox_config *config, struct sandbox **ret, struc
 
     if (check_config(config, &spec, err) < 0)
         return -1;
-    CLEANUP(sandbox_free_p)
-    struct sandbox *s = calloc(1, sizeof *s);
+    CLEANUP(sandbox_free_p) struct sandbox *s = calloc(1, sizeof *s);
     if (!s)
         return err_no_memory(err);
     pthread_mutex_init(&s->lock, NULL);
@@ -92,10 +90,8 @@ int sandbox_ping(struct sandbox *sandbox, struct err *err)
 /* The image's id and environment (a new reference). */
 static int resolve_image(struct sandbox *s, char id[BOX_IMAGE_ID], json_t **env, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *image = NULL;
-    CLEANUP(buf_free)
-    struct buf path = BUF_INIT(BOX_REQUEST_MAX);
+    CLEANUP(json_free) json_t *image = NULL;
+    CLEANUP(buf_free) struct buf path = BUF_INIT(BOX_REQUEST_MAX);
     int status;
 
     if (buf_adds(&path, "/images/", err) < 0 || engine_path_add(&path, s->image, err) < 0 ||
@@ -114,8 +110,7 @@ static int resolve_image(struct sandbox *s, char id[BOX_IMAGE_ID], json_t **env,
 static int probe(struct sandbox *s, const char *image_id, const json_t *image_env, const char *broker_dir,
                  const char *workspace_dir, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *body = NULL, *inspect = NULL;
+    CLEANUP(json_free) json_t *body = NULL, *inspect = NULL;
     char slot[ID_HEX_128];
     struct box *box = NULL;
     struct err second;
@@ -136,8 +131,7 @@ static int probe(struct sandbox *s, const char *image_id, const json_t *image_en
 int sandbox_prepare(struct sandbox *s, const char *probe_broker_dir, const char *probe_workspace_dir,
                     struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *env = NULL;
+    CLEANUP(json_free) json_t *env = NULL;
     char id[BOX_IMAGE_ID];
 
     if (sandbox_ping(s, err) < 0 || resolve_image(s, id, &env, err) < 0 ||
@@ -151,10 +145,8 @@ int sandbox_prepare(struct sandbox *s, const char *probe_broker_dir, const char 
 
 static int list_owned(struct sandbox *s, json_t **ret, struct err *err)
 {
-    CLEANUP(buf_free)
-    struct buf path = BUF_INIT(BOX_REQUEST_MAX);
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(buf_free) struct buf path = BUF_INIT(BOX_REQUEST_MAX);
+    CLEANUP(free_str) char *text = NULL;
     CLEANUP(json_free)
     json_t *filters = json_pack("{s:[s++]}", "label", BOX_LABEL_OWNER, "=", s->installation);
 
@@ -199,14 +191,14 @@ int sandbox_sweep(struct sandbox *s, bool (*keep)(const char *slot, const char *
 
     *removed = 0;
     for (unsigned round = 0; round < SWEEP_ROUNDS; round++) {
-        CLEANUP(json_free)
-        json_t *list = NULL;
+        CLEANUP(json_free) json_t *list = NULL;
         size_t i;
         json_t *container;
         unsigned before = w.removed;
         if (list_owned(s, &list, err) < 0)
             return err_wrap(err, "sweep");
-        json_array_foreach(list, i, container) sweep_one(s, container, &w);
+        json_array_foreach(list, i, container)
+            sweep_one(s, container, &w);
         *removed = w.removed;
         if (json_array_size(list) < SWEEP_PAGE || w.removed == before)
             break;

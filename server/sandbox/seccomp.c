@@ -162,8 +162,7 @@ static json_t *no_clone3(void)
 
 int seccomp_profile(enum seccomp_arch arch, json_t **ret, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *calls = json_array();
+    CLEANUP(json_free) json_t *calls = json_array();
     const char *name = arch == SECCOMP_X86_64 ? "SCMP_ARCH_X86_64" : "SCMP_ARCH_AARCH64";
 
     int failed = json_array_append_new(

@@ -32,8 +32,7 @@ static int compare(const char *prefix, const json_t *want, const json_t *have, c
     const char *key;
     json_t *value;
 
-    json_object_foreach((json_t *)(uintptr_t)want, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)want, key, value) {
         char field[FIELD_MAX];
         bool skipped = false;
         for (size_t i = 0; skip[i]; i++)
@@ -51,8 +50,7 @@ static bool holds(const json_t *array, const char *text)
     size_t i;
     json_t *item;
 
-    json_array_foreach((json_t *)(uintptr_t)array, i, item)
-    {
+    json_array_foreach((json_t *)(uintptr_t)array, i, item) {
         if (json_is_string(item) && strcmp(json_string_value(item), text) == 0)
             return true;
     }
@@ -65,8 +63,7 @@ static int check_env(const json_t *image_env, const json_t *env, struct err *err
     size_t i, homes = 0;
     json_t *item;
 
-    json_array_foreach((json_t *)(uintptr_t)env, i, item)
-    {
+    json_array_foreach((json_t *)(uintptr_t)env, i, item) {
         const char *text = json_string_value(item);
         if (text && strcmp(text, BOX_HOME) == 0)
             homes++;
@@ -124,11 +121,9 @@ static int check_mounts(const json_t *want, const json_t *have, struct err *err)
 
     if (json_array_size(have) != json_array_size(want))
         return differs("Mounts", err);
-    json_array_foreach((json_t *)(uintptr_t)want, i, w)
-    {
+    json_array_foreach((json_t *)(uintptr_t)want, i, w) {
         bool found = false;
-        json_array_foreach((json_t *)(uintptr_t)have, j, m)
-        {
+        json_array_foreach((json_t *)(uintptr_t)have, j, m) {
             found = found ||
                     (same(json_object_get(w, "Type"), json_object_get(m, "Type")) &&
                      same(json_object_get(w, "Source"), json_object_get(m, "Source")) &&

@@ -37,8 +37,7 @@ static struct curl_slist *headers_of(const struct client_request *req)
 
 int client_call(const struct client_request *req, int *status, struct buf *answer, struct err *err)
 {
-    CLEANUP(free_str)
-    char *url = NULL;
+    CLEANUP(free_str) char *url = NULL;
     struct sink sink = {answer, err};
     char why[CURL_ERROR_SIZE] = "";
     long code = 0;

@@ -47,8 +47,7 @@ static int source_new(struct credential_source **ret, struct err *err)
 
 int credential_from_file(const char *path, struct credential_source **ret, struct err *err)
 {
-    CLEANUP(credential_source_free_p)
-    struct credential_source *source = NULL;
+    CLEANUP(credential_source_free_p) struct credential_source *source = NULL;
 
     if (path[0] != '/')
         return err_set(err, ERR_CONFIG, "the path of a credential file must be absolute");
@@ -64,8 +63,7 @@ int credential_from_file(const char *path, struct credential_source **ret, struc
 int credential_from_value(const char *name, const char *value, struct credential_source **ret,
                           struct err *err)
 {
-    CLEANUP(credential_source_free_p)
-    struct credential_source *source = NULL;
+    CLEANUP(credential_source_free_p) struct credential_source *source = NULL;
     size_t len = checked_length(value, strlen(value), err);
 
     if (len == 0)
@@ -78,8 +76,7 @@ int credential_from_value(const char *name, const char *value, struct credential
 
 int credential_from_command(char *const argv[], struct credential_source **ret, struct err *err)
 {
-    CLEANUP(credential_source_free_p)
-    struct credential_source *source = NULL;
+    CLEANUP(credential_source_free_p) struct credential_source *source = NULL;
     size_t n = 0;
 
     if (!argv[0] || argv[0][0] != '/')
@@ -124,8 +121,7 @@ static void wipe_buf(struct buf *b)
 int credential_read(const struct credential_source *source, int cancel_fd, struct secret *ret,
                     struct err *err)
 {
-    CLEANUP(wipe_buf)
-    struct buf text = BUF_INIT(LIMIT_CREDENTIAL_MAX + 2);
+    CLEANUP(wipe_buf) struct buf text = BUF_INIT(LIMIT_CREDENTIAL_MAX + 2);
     const char *from = source->path ? source->path : source->argv ? source->argv[0] : NULL;
 
     if (!from)

@@ -236,8 +236,7 @@ static int drive(CURLM *multi, const struct upstream_request *req, const struct 
 int upstream_post(struct upstream *up, const struct upstream_request *req, int *status, struct buf *answer,
                   struct err *err)
 {
-    CLEANUP(free_headers)
-    struct curl_slist *headers = NULL;
+    CLEANUP(free_headers) struct curl_slist *headers = NULL;
     struct call call = {.answer = answer};
     struct line line = {0};
     long code = 0;

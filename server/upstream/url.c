@@ -16,12 +16,9 @@ static void free_part(char **part)
 /* Judged on the parsed URL, as the client that will use it reads it. */
 int upstream_check_url(const char *url, bool allow_http, struct err *err)
 {
-    CLEANUP(free_url)
-    CURLU *parsed = curl_url();
-    CLEANUP(free_part)
-    char *scheme = NULL;
-    CLEANUP(free_part)
-    char *host = NULL;
+    CLEANUP(free_url) CURLU *parsed = curl_url();
+    CLEANUP(free_part) char *scheme = NULL;
+    CLEANUP(free_part) char *host = NULL;
 
     if (!parsed)
         return err_no_memory(err);

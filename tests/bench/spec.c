@@ -7,12 +7,9 @@
 
 int main(int argc, char **argv)
 {
-    CLEANUP(json_free)
-    json_t *profile = NULL;
-    CLEANUP(json_free)
-    json_t *body = NULL;
-    CLEANUP(free_str)
-    char *seccomp = NULL;
+    CLEANUP(json_free) json_t *profile = NULL;
+    CLEANUP(json_free) json_t *body = NULL;
+    CLEANUP(free_str) char *seccomp = NULL;
     char name[64];
     struct err err;
 

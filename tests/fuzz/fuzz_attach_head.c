@@ -58,8 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     PROPERTY(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0, "socketpair");
     fcntl(fds[0], F_SETFL, O_NONBLOCK);
-    CLEANUP(free_str)
-    char *text = fuzz_text(in.data, in.size);
+    CLEANUP(free_str) char *text = fuzz_text(in.data, in.size);
     struct engine_side side = {
         .fd = fds[1], .data = in.data, .size = in.size, .part = kind < 64 ? kind + 1u : in.size};
     PROPERTY(pthread_create(&writer, NULL, send_in_parts, &side) == 0, "no thread");

@@ -100,10 +100,8 @@ static const struct {
 
 static void check_error(const struct wire_answer *a)
 {
-    CLEANUP(free_str)
-    char *type = wire_field(a, "content-type");
-    CLEANUP(json_free)
-    json_t *body = NULL;
+    CLEANUP(free_str) char *type = wire_field(a, "content-type");
+    CLEANUP(json_free) json_t *body = NULL;
     const char *code = NULL;
     bool is_known = false;
 
@@ -128,8 +126,7 @@ static const char *last_user(const json_t *messages)
     json_t *message;
     size_t i;
 
-    json_array_foreach(messages, i, message)
-    {
+    json_array_foreach(messages, i, message) {
         if (strcmp(json_str(message, "role"), "user") == 0)
             said = json_str(message, "content");
     }
@@ -140,14 +137,10 @@ static const char *last_user(const json_t *messages)
  * credential. */
 static void check_echo(const struct wire_request *req, const struct wire_answer *a)
 {
-    CLEANUP(json_free)
-    json_t *body = fuzz_json(req->body ? req->body : "", req->body_len);
-    CLEANUP(json_free)
-    json_t *messages = NULL;
-    CLEANUP(json_free)
-    json_t *tools = NULL;
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
+    CLEANUP(json_free) json_t *body = fuzz_json(req->body ? req->body : "", req->body_len);
+    CLEANUP(json_free) json_t *messages = NULL;
+    CLEANUP(json_free) json_t *tools = NULL;
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
     bool sound = body && model_input(body, "", &messages, &tools, &faults) == 0;
 
     if ((a->status == 400 && a->body[0] == '{') || a->status == 422) /* else the library's own page */
@@ -157,8 +150,7 @@ static void check_echo(const struct wire_request *req, const struct wire_answer 
     PROPERTY(sound && strcmp(req->method, "POST") == 0 && req->target_len == 6 &&
                  memcmp(req->target, "/model", 6) == 0 && req->body_len <= LIMIT_BROKER_BODY,
              "200 for %s %.*s", req->method, (int)req->target_len, req->target);
-    CLEANUP(json_free)
-    json_t *answer = fuzz_json(a->body, a->body_len);
+    CLEANUP(json_free) json_t *answer = fuzz_json(a->body, a->body_len);
     const json_t *choice = json_array_get(json_object_get(answer, "choices"), 0);
     const char *content = json_str(json_object_get(choice, "message"), "content");
     PROPERTY(content && strcmp(content, last_user(messages)) == 0, "the echo says something else: %.*s",
@@ -204,12 +196,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
     size_t split = fuzz_byte(&in);
-    CLEANUP(free_str)
-    char *text = fuzz_text(in.data, in.size);
-    CLEANUP(wire_free)
-    struct wire_stream sent;
-    CLEANUP(wire_answers_free)
-    struct wire_answers got;
+    CLEANUP(free_str) char *text = fuzz_text(in.data, in.size);
+    CLEANUP(wire_free) struct wire_stream sent;
+    CLEANUP(wire_answers_free) struct wire_answers got;
     struct broker_stats stats;
 
     wire_read(text, in.size, &sent);

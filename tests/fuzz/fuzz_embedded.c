@@ -15,8 +15,7 @@ static bool is_offered(const json_t *tools, const char *name)
     json_t *tool;
     size_t i;
 
-    json_array_foreach(tools, i, tool)
-    {
+    json_array_foreach(tools, i, tool) {
         if (strcmp(json_str(json_object_get(tool, "function"), "name"), name) == 0)
             return true;
     }
@@ -31,8 +30,7 @@ static bool user_calls(const json_t *messages, const char *name)
     json_t *message;
     size_t i;
 
-    json_array_foreach(messages, i, message)
-    {
+    json_array_foreach(messages, i, message) {
         if (strcmp(json_str(message, "role"), "user") == 0)
             user = json_str(message, "content");
     }
@@ -48,8 +46,7 @@ static void check_call(const json_t *messages, const json_t *tools, const json_t
     const json_t *calls = json_object_get(message, "tool_calls");
     const json_t *function = json_object_get(json_array_get(calls, 0), "function");
     const char *name = json_str(function, "name"), *arguments = json_str(function, "arguments");
-    CLEANUP(json_free)
-    json_t *parsed = NULL;
+    CLEANUP(json_free) json_t *parsed = NULL;
     struct err err;
 
     if (!calls)
@@ -65,8 +62,7 @@ static void check_answer(enum embedded_model model, const json_t *messages, cons
                          const struct buf *text)
 {
     struct model_reply reply = {0};
-    CLEANUP(json_free)
-    json_t *answer = NULL;
+    CLEANUP(json_free) json_t *answer = NULL;
     struct err err = {0};
 
     PROPERTY(model_read_answer(text->data, text->len, NULL, &reply, &err) == 0,
@@ -83,8 +79,7 @@ static void check_answer(enum embedded_model model, const json_t *messages, cons
 
 static void run(enum embedded_model model, const json_t *messages, const json_t *tools)
 {
-    CLEANUP(buf_free)
-    struct buf text = BUF_INIT(LIMIT_UPSTREAM_ANSWER);
+    CLEANUP(buf_free) struct buf text = BUF_INIT(LIMIT_UPSTREAM_ANSWER);
     struct err err = {0};
     int64_t start = clock_mono_ms();
 
@@ -101,16 +96,11 @@ static void run(enum embedded_model model, const json_t *messages, const json_t 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    CLEANUP(free_str)
-    char *text = fuzz_text(data, size);
-    CLEANUP(json_free)
-    json_t *body = fuzz_json(text, size);
-    CLEANUP(json_free)
-    json_t *messages = NULL;
-    CLEANUP(json_free)
-    json_t *tools = NULL;
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
+    CLEANUP(free_str) char *text = fuzz_text(data, size);
+    CLEANUP(json_free) json_t *body = fuzz_json(text, size);
+    CLEANUP(json_free) json_t *messages = NULL;
+    CLEANUP(json_free) json_t *tools = NULL;
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
 
     if (!body || model_input(body, "", &messages, &tools, &faults) < 0)
         return 0;

@@ -91,10 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t count = fuzz_byte(&in) % 8;
 
     count = count < in.size ? count : in.size;
-    CLEANUP(sayings_free)
-    struct sayings plain = sayings_new(in.size);
-    CLEANUP(sayings_free)
-    struct sayings parts = sayings_new(in.size);
+    CLEANUP(sayings_free) struct sayings plain = sayings_new(in.size);
+    CLEANUP(sayings_free) struct sayings parts = sayings_new(in.size);
     read_plainly(in.data + count, in.size - count, &plain);
     read_in_parts(in.data + count, in.size - count, in.data, count, &parts);
     PROPERTY(plain.count == parts.count && memcmp(plain.bytes, parts.bytes, plain.count) == 0 &&

@@ -18,8 +18,7 @@ static char id[KEY_ID_SIZE], token[KEY_TOKEN_SIZE];
 
 static int make_key(struct store *st, void *arg, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *globs = json_pack("[s]", "web:*");
+    CLEANUP(json_free) json_t *globs = json_pack("[s]", "web:*");
 
     (void)arg;
     return keys_create(st, "fuzz", SCOPE_TURNS, globs, 1, id, token, err);
@@ -107,8 +106,7 @@ static void check_etag(const char *value)
 
     etag_of(&c, tag);
     bool has = false;
-    CLEANUP(free_str)
-    char *copy = strdup(value);
+    CLEANUP(free_str) char *copy = strdup(value);
     for (char *save = NULL, *word = strtok_r(copy, " \t,", &save); word; word = strtok_r(NULL, " \t,", &save))
         has = has || strcmp(word, tag) == 0;
     bool any = strcmp(value, "*") == 0;
@@ -128,10 +126,8 @@ static bool is_bearer(const char *value)
 
 static void check_bearer(const char *value)
 {
-    CLEANUP(buf_free)
-    struct buf header = BUF_INIT(1 << 20);
-    CLEANUP(principal_free_p)
-    struct principal *caller = NULL;
+    CLEANUP(buf_free) struct buf header = BUF_INIT(1 << 20);
+    CLEANUP(principal_free_p) struct principal *caller = NULL;
     struct err err = {0};
 
     for (const char *p = value; *p; p++)
@@ -168,8 +164,7 @@ static void check_glob(const char *value)
 
     if (!split || strlen(value) > 48)
         return;
-    CLEANUP(free_str)
-    char *glob = strndup(value, (size_t)(split - value));
+    CLEANUP(free_str) char *glob = strndup(value, (size_t)(split - value));
     for (const char *p = glob; *p; p++)
         stars += *p == '*';
     if (stars <= 4)
@@ -178,8 +173,7 @@ static void check_glob(const char *value)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    CLEANUP(free_str)
-    char *value = fuzz_text(data, size);
+    CLEANUP(free_str) char *value = fuzz_text(data, size);
 
     check_trace(value);
     check_request_id(value);

@@ -66,8 +66,7 @@ static enum http_result park(struct http_req *req)
 static enum http_result json_body(struct http_req *req)
 {
     struct err err = {0};
-    CLEANUP(json_free)
-    json_t *value = NULL;
+    CLEANUP(json_free) json_t *value = NULL;
 
     return http_body_json(req, &value, &err) < 0 ? http_problem(req, &err, NULL) : echo(req);
 }
@@ -125,15 +124,13 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void check_problem(const struct wire_answer *a)
 {
-    CLEANUP(free_str)
-    char *type = wire_field(a, "content-type");
+    CLEANUP(free_str) char *type = wire_field(a, "content-type");
 
     PROPERTY(type && strcmp(type, "application/problem+json") == 0, "status %d as %s: %.*s", a->status, type,
              (int)a->body_len, a->body);
     if (a->body_len == 0)
         return; /* to a HEAD */
-    CLEANUP(json_free)
-    json_t *problem = fuzz_json(a->body, a->body_len);
+    CLEANUP(json_free) json_t *problem = fuzz_json(a->body, a->body_len);
     PROPERTY(json_integer_value(json_object_get(problem, "status")) == a->status &&
                  json_str(problem, "code") && json_str(problem, "title") && json_str(problem, "detail"),
              "no problem document: %.*s", (int)a->body_len, a->body);
@@ -144,8 +141,7 @@ static void check_answer(const struct wire_answer *a, bool loose)
 {
     static const int known[] = {200, 204, 400, 401, 404, 405, 413, 414, 415, 431};
     bool is_known = false;
-    CLEANUP(free_str)
-    char *id = wire_field(a, "x-request-id");
+    CLEANUP(free_str) char *id = wire_field(a, "x-request-id");
 
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         is_known = is_known || known[i] == a->status;
@@ -166,8 +162,7 @@ static void check_echo(const struct wire_request *req, const struct wire_answer 
 
     if (a->status != 200 || a->body_len == 0)
         return;
-    CLEANUP(json_free)
-    json_t *said = fuzz_json(a->body, a->body_len);
+    CLEANUP(json_free) json_t *said = fuzz_json(a->body, a->body_len);
     secret_sha256_hex(req->body ? req->body : "", req->body_len, hash);
     PROPERTY(strcmp(json_str(said, "method"), method) == 0, "answered to %s and not %s",
              json_str(said, "method"), req->method);
@@ -227,12 +222,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
     uint8_t how = fuzz_byte(&in);
-    CLEANUP(free_str)
-    char *text = fuzz_text(in.data, in.size);
-    CLEANUP(wire_free)
-    struct wire_stream sent;
-    CLEANUP(wire_answers_free)
-    struct wire_answers got;
+    CLEANUP(free_str) char *text = fuzz_text(in.data, in.size);
+    CLEANUP(wire_free) struct wire_stream sent;
+    CLEANUP(wire_answers_free) struct wire_answers got;
 
     wire_read(text, in.size, &sent);
     wire_talk(&places[how & 1], text, in.size, how / 2 * 8u, &sent, &got);

@@ -16,13 +16,11 @@ static unsigned depth_of(const json_t *value)
     json_t *member;
     size_t i;
 
-    json_array_foreach(value, i, member)
-    {
+    json_array_foreach(value, i, member) {
         unsigned depth = depth_of(member);
         most = depth > most ? depth : most;
     }
-    json_object_foreach((json_t *)(uintptr_t)value, key, member)
-    {
+    json_object_foreach((json_t *)(uintptr_t)value, key, member) {
         unsigned depth = depth_of(member);
         most = depth > most ? depth : most;
     }
@@ -31,10 +29,8 @@ static unsigned depth_of(const json_t *value)
 
 static void check_round_trip(const json_t *value)
 {
-    CLEANUP(free_str)
-    char *text = NULL;
-    CLEANUP(json_free)
-    json_t *again = NULL;
+    CLEANUP(free_str) char *text = NULL;
+    CLEANUP(json_free) json_t *again = NULL;
     struct err err = {0};
 
     PROPERTY(depth_of(value) <= LIMIT_JSON_DEPTH, "%u levels", depth_of(value));
@@ -46,15 +42,13 @@ static void check_round_trip(const json_t *value)
 /* What is absent and has a default must be acceptable with it. */
 static void check_defaults(const json_t *value)
 {
-    CLEANUP(json_free)
-    json_t *filled = json_deep_copy(value);
+    CLEANUP(json_free) json_t *filled = json_deep_copy(value);
     struct json_faults faults = {0};
     struct err err = {0};
 
     PROPERTY(schema_defaults("config", filled, &err) == 0, "%s", err.text);
     PROPERTY(schema_check("config", filled, "", &faults) == 0, "a default breaks a rule");
-    CLEANUP(json_free)
-    json_t *again = json_deep_copy(filled);
+    CLEANUP(json_free) json_t *again = json_deep_copy(filled);
     PROPERTY(schema_defaults("config", again, &err) == 0 && json_equal(filled, again),
              "defaults change what is whole");
 }
@@ -71,17 +65,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    CLEANUP(free_str)
-    char *text = fuzz_text(data, size);
-    CLEANUP(json_free)
-    json_t *value = fuzz_json(text, size);
+    CLEANUP(free_str) char *text = fuzz_text(data, size);
+    CLEANUP(json_free) json_t *value = fuzz_json(text, size);
 
     if (!value)
         return 0;
     check_round_trip(value);
     for (const struct embedded_file *f = embedded_schemas; f->name; f++) {
-        CLEANUP(json_faults_free)
-        struct json_faults faults = {0};
+        CLEANUP(json_faults_free) struct json_faults faults = {0};
         int rc = schema_check(f->name, value, "", &faults);
         PROPERTY((rc == 0) == (faults.total == 0), "%s: %d with %zu faults", f->name, rc, faults.total);
         fuzz_check_faults(value, &faults);

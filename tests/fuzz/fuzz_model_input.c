@@ -15,8 +15,7 @@ static bool has_only(const json_t *object, const char *const *names)
 
     if (!json_is_object(object))
         return false;
-    json_object_foreach((json_t *)(uintptr_t)object, key, member)
-    {
+    json_object_foreach((json_t *)(uintptr_t)object, key, member) {
         bool known = false;
         for (size_t i = 0; names[i]; i++)
             known = known || strcmp(names[i], key) == 0;
@@ -35,16 +34,14 @@ static void check_messages(const json_t *messages)
     size_t i, n;
 
     PROPERTY(json_array_size(messages) <= LIMIT_MESSAGES, "%zu messages", json_array_size(messages));
-    json_array_foreach(messages, i, message)
-    {
+    json_array_foreach(messages, i, message) {
         const json_t *calls = json_object_get(message, "tool_calls");
         const char *role = json_str(message, "role");
         PROPERTY(has_only(message, fields) && role && json_str(message, "content"), "a message's fields");
         PROPERTY(!calls || strcmp(role, "assistant") == 0, "tool_calls of %s", role);
         PROPERTY((strcmp(role, "tool") == 0) == (json_str(message, "tool_call_id") != NULL), "tool_call_id");
         PROPERTY(json_array_size(calls) <= LIMIT_TOOL_CALLS, "%zu calls", json_array_size(calls));
-        json_array_foreach(calls, n, call)
-        {
+        json_array_foreach(calls, n, call) {
             const json_t *function = json_object_get(call, "function");
             PROPERTY(has_only(call, of_call) && has_only(function, of_function), "a call's fields");
             PROPERTY(model_function_name(json_str(function, "name")) && model_call_id(json_str(call, "id")),
@@ -61,8 +58,7 @@ static void check_tools(const json_t *tools)
     size_t i, n;
 
     PROPERTY(json_array_size(tools) <= LIMIT_TOOLS, "%zu tools", json_array_size(tools));
-    json_array_foreach(tools, i, tool)
-    {
+    json_array_foreach(tools, i, tool) {
         const json_t *function = json_object_get(tool, "function");
         const char *name = json_str(function, "name");
         PROPERTY(has_only(tool, fields) && has_only(function, of_function) && name, "a tool's fields");
@@ -75,12 +71,9 @@ static void check_tools(const json_t *tools)
 
 static void check_again(json_t *messages, json_t *tools)
 {
-    CLEANUP(json_free)
-    json_t *body = json_pack("{s:O, s:O*}", "messages", messages, "tools", tools);
-    CLEANUP(json_free)
-    json_t *messages_again = NULL;
-    CLEANUP(json_free)
-    json_t *tools_again = NULL;
+    CLEANUP(json_free) json_t *body = json_pack("{s:O, s:O*}", "messages", messages, "tools", tools);
+    CLEANUP(json_free) json_t *messages_again = NULL;
+    CLEANUP(json_free) json_t *tools_again = NULL;
     struct json_faults faults = {0};
 
     PROPERTY(model_input(body, "", &messages_again, &tools_again, &faults) == 0,
@@ -92,10 +85,8 @@ static void check_again(json_t *messages, json_t *tools)
 /* The same as a caller's: turn_input may refuse more, never less. */
 static void check_as_caller(const json_t *body, const json_t *messages, const json_t *tools, bool refused)
 {
-    CLEANUP(json_free)
-    json_t *copy = json_deep_copy(body);
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
+    CLEANUP(json_free) json_t *copy = json_deep_copy(body);
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
     struct err err = {0};
 
     if (!json_object_get(copy, "messages"))
@@ -111,21 +102,15 @@ static void check_as_caller(const json_t *body, const json_t *messages, const js
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    CLEANUP(free_str)
-    char *text = fuzz_text(data, size);
-    CLEANUP(json_free)
-    json_t *body = fuzz_json(text, size);
-    CLEANUP(json_free)
-    json_t *messages = NULL;
-    CLEANUP(json_free)
-    json_t *tools = NULL;
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
+    CLEANUP(free_str) char *text = fuzz_text(data, size);
+    CLEANUP(json_free) json_t *body = fuzz_json(text, size);
+    CLEANUP(json_free) json_t *messages = NULL;
+    CLEANUP(json_free) json_t *tools = NULL;
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
 
     if (!body)
         return 0;
-    CLEANUP(json_free)
-    json_t *before = json_deep_copy(body);
+    CLEANUP(json_free) json_t *before = json_deep_copy(body);
     int rc = model_input(body, "", &messages, &tools, &faults);
     PROPERTY((rc == 0) == (faults.total == 0), "%d with %zu faults", rc, faults.total);
     PROPERTY(json_equal(body, before), "the input was changed");

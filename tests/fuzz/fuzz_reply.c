@@ -17,16 +17,14 @@ static void check_reply(const json_t *reply)
     json_t *calls = json_object_get(reply, "tool_calls"), *member;
 
     PROPERTY(text && utf8_chars(text, strlen(text)) <= LIMIT_REPLY_TEXT_CHARS, "the text");
-    json_object_foreach((json_t *)(uintptr_t)reply, key, member)
-    {
+    json_object_foreach((json_t *)(uintptr_t)reply, key, member) {
         PROPERTY(strcmp(key, "text") == 0 || strcmp(key, "tool_calls") == 0 || strcmp(key, "data") == 0,
                  "key %s", key);
     }
     if (!calls)
         return;
     struct json_faults faults = {0};
-    CLEANUP(json_free)
-    json_t *rebuilt = NULL;
+    CLEANUP(json_free) json_t *rebuilt = NULL;
     PROPERTY(model_tool_calls(calls, "", &rebuilt, &faults) == 0, "tool_calls that the sanitizer refuses");
     PROPERTY(json_equal(rebuilt, calls), "tool_calls that the sanitizer changes");
     PROPERTY(json_array_size(calls) > 0, "no tool_calls");
@@ -34,10 +32,8 @@ static void check_reply(const json_t *reply)
 
 static void check_again(json_t *reply, bool ok)
 {
-    CLEANUP(json_free)
-    json_t *line = json_copy(reply);
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(json_free) json_t *line = json_copy(reply);
+    CLEANUP(free_str) char *text = NULL;
     struct worker_reply again = {0};
     struct json_faults faults = {0};
     struct err err = {0};
@@ -96,8 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     for (int i = 0; i < 3; i++)
         fuzz_byte(&in);
-    CLEANUP(free_str)
-    char *text = fuzz_text(in.data, in.size);
+    CLEANUP(free_str) char *text = fuzz_text(in.data, in.size);
     int rc = worker_reply_parse(text, in.size, &reply, &err);
     if (rc == 0) {
         check_reply(reply.reply);

@@ -41,15 +41,15 @@ static json_t *plain_message(json_t *message)
     if (!json_is_array(calls))
         return out;
     json_t *list = json_array();
-    json_array_foreach(calls, i, call) json_array_append_new(list, plain_call(call));
+    json_array_foreach(calls, i, call)
+        json_array_append_new(list, plain_call(call));
     json_object_set_new(out, "tool_calls", list);
     return out;
 }
 
 static bool schema_accepts(const char *definition, json_t *value)
 {
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
 
     bool accepted = schema_check(definition, value, "", &faults) == 0;
     fuzz_check_faults(value, &faults);
@@ -67,14 +67,10 @@ static bool role_rules_hold(const json_t *message)
 
 static void compare_message(json_t *message, const char *text)
 {
-    CLEANUP(json_free)
-    json_t *list = json_pack("[O]", message);
-    CLEANUP(json_free)
-    json_t *rebuilt = NULL;
-    CLEANUP(json_free)
-    json_t *plain = plain_message(message);
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
+    CLEANUP(json_free) json_t *list = json_pack("[O]", message);
+    CLEANUP(json_free) json_t *rebuilt = NULL;
+    CLEANUP(json_free) json_t *plain = plain_message(message);
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
 
     bool sanitizer = model_messages(list, "", &rebuilt, &faults) == 0;
     bool schema = schema_accepts("common#message", plain) && role_rules_hold(message);
@@ -85,18 +81,14 @@ static void compare_message(json_t *message, const char *text)
 
 static void compare_calls(json_t *calls, const char *text)
 {
-    CLEANUP(json_free)
-    json_t *rebuilt = NULL;
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
+    CLEANUP(json_free) json_t *rebuilt = NULL;
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
     bool schema = json_is_array(calls) && json_array_size(calls) <= LIMIT_TOOL_CALLS;
     json_t *call;
     size_t i;
 
-    json_array_foreach(calls, i, call)
-    {
-        CLEANUP(json_free)
-        json_t *plain = plain_call(call);
+    json_array_foreach(calls, i, call) {
+        CLEANUP(json_free) json_t *plain = plain_call(call);
         schema = schema && schema_accepts("common#tool_call", plain);
     }
     bool sanitizer = model_tool_calls(calls, "", &rebuilt, &faults) == 0;
@@ -105,12 +97,9 @@ static void compare_calls(json_t *calls, const char *text)
 
 static void compare_tool(json_t *tool, const char *text)
 {
-    CLEANUP(json_free)
-    json_t *list = json_pack("[O]", tool);
-    CLEANUP(json_free)
-    json_t *rebuilt = NULL;
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0}, foreign = {0};
+    CLEANUP(json_free) json_t *list = json_pack("[O]", tool);
+    CLEANUP(json_free) json_t *rebuilt = NULL;
+    CLEANUP(json_faults_free) struct json_faults faults = {0}, foreign = {0};
     json_t *parameters = json_object_get(json_object_get(tool, "function"), "parameters");
 
     bool sanitizer = model_tools(list, "", &rebuilt, &faults) == 0;
@@ -124,10 +113,8 @@ static void compare_tool(json_t *tool, const char *text)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    CLEANUP(free_str)
-    char *text = fuzz_text(data, size);
-    CLEANUP(json_free)
-    json_t *value = fuzz_json(text, size);
+    CLEANUP(free_str) char *text = fuzz_text(data, size);
+    CLEANUP(json_free) json_t *value = fuzz_json(text, size);
     json_t *item;
     size_t i;
 
@@ -136,8 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     compare_message(value, text);
     compare_calls(value, text);
     compare_tool(value, text);
-    json_array_foreach(value, i, item)
-    {
+    json_array_foreach(value, i, item) {
         compare_message(item, text);
         compare_tool(item, text);
     }

@@ -183,8 +183,7 @@ static bool holds(const char *s, size_t len, int layers)
         return true;
     for (int kind = 0; layers > 0 && kind < 2; kind++) {
         size_t shorter;
-        CLEANUP(free_str)
-        char *copy = unescape(s, len, "%\\"[kind], &shorter);
+        CLEANUP(free_str) char *copy = unescape(s, len, "%\\"[kind], &shorter);
         if (shorter < len && holds(copy, shorter, layers - 1))
             return true;
     }
@@ -199,13 +198,11 @@ static bool value_holds(const json_t *value)
 
     if (json_is_string(value))
         return holds(json_string_value(value), json_string_length(value), LAYERS);
-    json_array_foreach(value, i, member)
-    {
+    json_array_foreach(value, i, member) {
         if (value_holds(member))
             return true;
     }
-    json_object_foreach((json_t *)(uintptr_t)value, key, member)
-    {
+    json_object_foreach((json_t *)(uintptr_t)value, key, member) {
         if (holds(key, strlen(key), LAYERS) || value_holds(member))
             return true;
     }
@@ -216,10 +213,8 @@ static bool value_holds(const json_t *value)
 
 static void check_reply(const struct model_reply *reply)
 {
-    CLEANUP(json_free)
-    json_t *value = NULL;
-    CLEANUP(json_free)
-    json_t *again = NULL;
+    CLEANUP(json_free) json_t *value = NULL;
+    CLEANUP(json_free) json_t *again = NULL;
     struct model_reply counts = {0};
     struct err err = {0};
 
@@ -242,10 +237,8 @@ static void check_reply(const struct model_reply *reply)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    CLEANUP(buf_free)
-    struct buf text = BUF_INIT(64 << 20);
-    CLEANUP(json_free)
-    json_t *answer = NULL;
+    CLEANUP(buf_free) struct buf text = BUF_INIT(64 << 20);
+    CLEANUP(json_free) json_t *answer = NULL;
     struct model_reply reply = {0};
     struct err err = {0};
 

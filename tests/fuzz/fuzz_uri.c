@@ -41,8 +41,7 @@ static void spell(const struct http_match *match, struct buf *out)
 static void check_spelling(const struct http_route *routes, const char *method,
                            const struct http_match *match)
 {
-    CLEANUP(buf_free)
-    struct buf path = BUF_INIT(16 * LIMIT_HTTP_TARGET);
+    CLEANUP(buf_free) struct buf path = BUF_INIT(16 * LIMIT_HTTP_TARGET);
     struct http_match again = {0};
     char allow[96];
     struct err err = {0};
@@ -129,8 +128,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
     const char *method = methods[fuzz_byte(&in) % ARRAY_LEN(methods)];
-    CLEANUP(free_str)
-    char *raw = fuzz_text(in.data, in.size);
+    CLEANUP(free_str) char *raw = fuzz_text(in.data, in.size);
     size_t len = strlen(raw);
     struct uri uri = {0};
     struct err err = {0};

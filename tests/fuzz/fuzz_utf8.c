@@ -9,8 +9,7 @@
 /* jansson takes exactly what is valid. */
 static bool jansson_takes(const char *s, size_t len)
 {
-    CLEANUP(json_free)
-    json_t *value = json_stringn(s, len);
+    CLEANUP(json_free) json_t *value = json_stringn(s, len);
 
     return value != NULL;
 }
@@ -29,17 +28,14 @@ static void check_counts(const char *s, size_t len, size_t n)
 
 static void check_sanitized(const char *s, size_t len)
 {
-    CLEANUP(free_str)
-    char *safe = utf8_sanitize(s, len);
-    CLEANUP(free_str)
-    char *replaced = strndup(s, len);
+    CLEANUP(free_str) char *safe = utf8_sanitize(s, len);
+    CLEANUP(free_str) char *replaced = strndup(s, len);
 
     PROPERTY(safe && replaced, "out of memory");
     PROPERTY(utf8_valid(safe, strlen(safe)), "mended and not valid");
     if (utf8_valid(s, len) && !memchr(s, '\0', len))
         PROPERTY(strlen(safe) == len && memcmp(safe, s, len) == 0, "mended what was whole");
-    CLEANUP(free_str)
-    char *again = utf8_sanitize(safe, strlen(safe));
+    CLEANUP(free_str) char *again = utf8_sanitize(safe, strlen(safe));
     PROPERTY(again && strcmp(safe, again) == 0, "mended twice");
     size_t size = strlen(replaced);
     utf8_replace(replaced);
@@ -50,8 +46,7 @@ static void check_sanitized(const char *s, size_t len)
 
 static void check_escaped(const char *s, size_t len)
 {
-    CLEANUP(free_str)
-    char *escaped = utf8_escape_control(s, len);
+    CLEANUP(free_str) char *escaped = utf8_escape_control(s, len);
 
     PROPERTY(escaped, "out of memory");
     PROPERTY(!utf8_has_control(escaped, strlen(escaped)), "a control character is left");
@@ -78,8 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
     size_t n = fuzz_byte(&in);
-    CLEANUP(free_str)
-    char *s = fuzz_text(in.data, in.size);
+    CLEANUP(free_str) char *s = fuzz_text(in.data, in.size);
     bool valid = utf8_valid(s, in.size);
 
     n = n % 4 == 0 ? n * 257 : n;

@@ -24,12 +24,9 @@ static unsigned calls;
 
 static void check_model_body(const char *body, size_t len)
 {
-    CLEANUP(json_free)
-    json_t *value = fuzz_json(body, len);
-    CLEANUP(json_free)
-    json_t *messages = NULL;
-    CLEANUP(json_free)
-    json_t *tools = NULL;
+    CLEANUP(json_free) json_t *value = fuzz_json(body, len);
+    CLEANUP(json_free) json_t *messages = NULL;
+    CLEANUP(json_free) json_t *tools = NULL;
     struct json_faults faults = {0};
 
     PROPERTY(len < LIMIT_BROKER_BODY, "%zu bytes", len);
@@ -42,8 +39,7 @@ static void check_model_body(const char *body, size_t len)
 
 static void check_request(const char *route, const char *body, size_t len)
 {
-    CLEANUP(json_free)
-    json_t *value = NULL;
+    CLEANUP(json_free) json_t *value = NULL;
 
     if (strcmp(route, "/model") == 0) {
         check_model_body(body, len);
@@ -95,8 +91,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     socket_path = fake_broker_start(answer_next);
-    CLEANUP(free_str)
-    char *folder = strndup(socket_path, (size_t)(strrchr(socket_path, '/') - socket_path));
+    CLEANUP(free_str) char *folder = strndup(socket_path, (size_t)(strrchr(socket_path, '/') - socket_path));
     workspace = strdup(folder);
     snprintf(turn_line[0], sizeof turn_line[0], "{%s,\"workspace\":\"%s\",\"text\":\"hello\"}\n", rest,
              workspace);
@@ -112,8 +107,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void check_line(int fd, int code)
 {
-    CLEANUP(buf_free)
-    struct buf line = BUF_INIT(2 * LIMIT_STDOUT);
+    CLEANUP(buf_free) struct buf line = BUF_INIT(2 * LIMIT_STDOUT);
     struct worker_reply reply = {0};
     struct err err = {0};
     ssize_t n;
@@ -136,10 +130,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static int dir = -1;
     struct fuzz_input in = {data, size};
     const char *line = turn_line[fuzz_byte(&in) & 1];
-    CLEANUP(close_fd)
-    int in_fd = memfd_create("turn", MFD_CLOEXEC);
-    CLEANUP(close_fd)
-    int out_fd = memfd_create("reply", MFD_CLOEXEC);
+    CLEANUP(close_fd) int in_fd = memfd_create("turn", MFD_CLOEXEC);
+    CLEANUP(close_fd) int out_fd = memfd_create("reply", MFD_CLOEXEC);
     struct err err = {0};
 
     if (dir < 0)

@@ -67,8 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .socket_path = path, .stop_fd = -1, .deadline_mono_ms = clock_mono_ms() + 5000};
     struct broker_answer answer = {0};
     struct err err = {0};
-    CLEANUP(free_str)
-    char *text = fuzz_text(data, size);
+    CLEANUP(free_str) char *text = fuzz_text(data, size);
 
     sent = data;
     sent_len = size;

@@ -26,16 +26,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void put(const char *name, const uint8_t *data, size_t size)
 {
-    CLEANUP(close_fd)
-    int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    CLEANUP(close_fd) int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
     PROPERTY(fd >= 0 && write(fd, data, size) == (ssize_t)size, "the file");
 }
 
 static void check_preview(const struct memory *m, enum memory_scope scope)
 {
-    CLEANUP(buf_free)
-    struct buf out = BUF_INIT(1 << 20);
+    CLEANUP(buf_free) struct buf out = BUF_INIT(1 << 20);
     struct err err = {0};
 
     PROPERTY(memory_preview(m, scope, &out, &err) == 0, "%s", err.text);
@@ -45,8 +43,7 @@ static void check_preview(const struct memory *m, enum memory_scope scope)
 
 static void check_reload(const struct memory *m)
 {
-    CLEANUP(memory_free)
-    struct memory again = {0};
+    CLEANUP(memory_free) struct memory again = {0};
     struct err err = {0};
 
     PROPERTY(memory_load(dirfd, m->speaker, &again, &err) == 0, "not read again: %s", err.text);
@@ -55,8 +52,7 @@ static void check_reload(const struct memory *m)
 
 static void change_memory(struct memory *m, enum memory_scope scope, const char *key, const char *value)
 {
-    CLEANUP(json_free)
-    json_t *before = json_deep_copy(m->root);
+    CLEANUP(json_free) json_t *before = json_deep_copy(m->root);
     struct err err = {0};
 
     if (memory_set(m, scope, key, value, &err) < 0) {
@@ -74,8 +70,7 @@ static void change_memory(struct memory *m, enum memory_scope scope, const char 
 
 static void try_memory(const char *key, const char *value)
 {
-    CLEANUP(memory_free)
-    struct memory m = {0};
+    CLEANUP(memory_free) struct memory m = {0};
     struct err err = {0};
 
     int rc = memory_load(dirfd, "u1", &m, &err);
@@ -100,8 +95,7 @@ static void check_history(const json_t *history)
     size_t i;
 
     PROPERTY(json_array_size(history) <= LIMIT_WORKER_EXCHANGES, "%zu exchanges", json_array_size(history));
-    json_array_foreach(history, i, exchange)
-    {
+    json_array_foreach(history, i, exchange) {
         const char *user = json_str(exchange, "user"), *assistant = json_str(exchange, "assistant");
         PROPERTY(user && assistant && json_str(json_object_get(exchange, "speaker"), "name"), "an exchange");
         PROPERTY(text_encoded(user, strlen(user)) + text_encoded(assistant, strlen(assistant)) <=
@@ -112,10 +106,8 @@ static void check_history(const json_t *history)
 
 static void try_history(const char *user, const char *assistant)
 {
-    CLEANUP(json_free)
-    json_t *history = NULL;
-    CLEANUP(json_free)
-    json_t *again = NULL;
+    CLEANUP(json_free) json_t *history = NULL;
+    CLEANUP(json_free) json_t *again = NULL;
     struct err err = {0};
 
     int rc = history_load(dirfd, &history, &err);
@@ -143,13 +135,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         part[i] = (struct fuzz_input){at, (size_t)((separator ? separator : end) - at)};
         at = separator ? separator + 1 : NULL;
     }
-    CLEANUP(free_str)
-    char *words = fuzz_text(part[2].data, part[2].size);
-    CLEANUP(free_str)
-    char *text = utf8_sanitize(words, part[2].size);
+    CLEANUP(free_str) char *words = fuzz_text(part[2].data, part[2].size);
+    CLEANUP(free_str) char *text = utf8_sanitize(words, part[2].size);
     size_t half = utf8_cut_bytes(text, strlen(text), strlen(text) / 2);
-    CLEANUP(free_str)
-    char *first = strndup(text, half);
+    CLEANUP(free_str) char *first = strndup(text, half);
 
     put("memory.json", part[0].data, part[0].size);
     put("history.json", part[1].data, part[1].size);

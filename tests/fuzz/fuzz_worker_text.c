@@ -9,10 +9,8 @@
 
 static size_t written_size(const char *s)
 {
-    CLEANUP(json_free)
-    json_t *value = json_string(s);
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(json_free) json_t *value = json_string(s);
+    CLEANUP(free_str) char *text = NULL;
     struct err err = {0};
 
     PROPERTY(json_text(value, &text, &err) == 0, "%s", err.text);
@@ -36,12 +34,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
     size_t most = strlen(TEXT_CUT_MARK) + 1 + fuzz_byte(&in);
-    CLEANUP(free_str)
-    char *s = fuzz_text(in.data, in.size);
-    CLEANUP(free_str)
-    char *cut = NULL;
-    CLEANUP(free_str)
-    char *cut_chars = NULL;
+    CLEANUP(free_str) char *s = fuzz_text(in.data, in.size);
+    CLEANUP(free_str) char *cut = NULL;
+    CLEANUP(free_str) char *cut_chars = NULL;
     struct err err = {0};
 
     if (!utf8_valid(s, strlen(s)))

@@ -22,8 +22,7 @@ static void check_fields(const struct turn *t)
 /* As worker.c makes them. */
 static json_t *current_messages(const struct turn *t, struct call_ids *ids)
 {
-    CLEANUP(free_str)
-    char *cut = NULL;
+    CLEANUP(free_str) char *cut = NULL;
     struct err err = {0};
 
     if (t->text)
@@ -36,12 +35,9 @@ static json_t *current_messages(const struct turn *t, struct call_ids *ids)
 
 static void check_request(const struct turn *t, const char *text)
 {
-    CLEANUP(json_free)
-    json_t *body = fuzz_json(text, strlen(text));
-    CLEANUP(json_free)
-    json_t *messages = NULL;
-    CLEANUP(json_free)
-    json_t *tools = NULL;
+    CLEANUP(json_free) json_t *body = fuzz_json(text, strlen(text));
+    CLEANUP(json_free) json_t *messages = NULL;
+    CLEANUP(json_free) json_t *tools = NULL;
     struct json_faults faults = {0};
 
     PROPERTY(strlen(text) < (size_t)(t->messages ? LIMIT_BROKER_BODY : LIMIT_MESSAGES_BYTES), "%zu bytes",
@@ -65,12 +61,9 @@ static void check_context(const struct turn *t, const struct tools *tools)
     json_t *history = json_pack("[{s:{s:s, s:s}, s:s, s:s}]", "speaker", "id", "u", "name", "n", "user", "a",
                                 "assistant", "b");
     struct memory memory = {.root = root, .dirfd = -1, .speaker = t->speaker_id};
-    CLEANUP(call_ids_free)
-    struct call_ids ids = {0};
-    CLEANUP(context_free)
-    struct context context = {0};
-    CLEANUP(free_str)
-    char *text = NULL;
+    CLEANUP(call_ids_free) struct call_ids ids = {0};
+    CLEANUP(context_free) struct context context = {0};
+    CLEANUP(free_str) char *text = NULL;
     struct err err = {0};
 
     PROPERTY(call_ids_new(&ids, &err) == 0, "%s", err.text);
@@ -84,12 +77,9 @@ static void check_context(const struct turn *t, const struct tools *tools)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    CLEANUP(free_str)
-    char *line = fuzz_text(data, size);
-    CLEANUP(turn_free)
-    struct turn turn = {0};
-    CLEANUP(tools_free)
-    struct tools tools = {0};
+    CLEANUP(free_str) char *line = fuzz_text(data, size);
+    CLEANUP(turn_free) struct turn turn = {0};
+    CLEANUP(tools_free) struct tools tools = {0};
     struct err err = {0};
 
     if (turn_parse(line, size, &turn, &err) < 0) {

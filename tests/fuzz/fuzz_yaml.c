@@ -39,14 +39,12 @@ static void check_lines(const json_t *value, const json_t *lines, struct buf *po
 
     PROPERTY(json_is_integer(line) && json_integer_value(line) >= 1 && json_integer_value(line) <= last,
              "the line of %s", pointer->data);
-    json_object_foreach((json_t *)(uintptr_t)value, key, member)
-    {
+    json_object_foreach((json_t *)(uintptr_t)value, key, member) {
         PROPERTY(json_pointer_add(pointer, key, &err) == 0, "%s", err.text);
         check_lines(member, lines, pointer, last);
         pointer->data[pointer->len = len] = '\0';
     }
-    json_array_foreach(value, i, member)
-    {
+    json_array_foreach(value, i, member) {
         char token[24];
         snprintf(token, sizeof token, "%zu", i);
         PROPERTY(json_pointer_add(pointer, token, &err) == 0, "%s", err.text);
@@ -59,14 +57,10 @@ static void check_lines(const json_t *value, const json_t *lines, struct buf *po
  * three line breaks beyond ASCII are folded; nothing else may change. */
 static void check_as_json(const json_t *value)
 {
-    CLEANUP(free_str)
-    char *text = NULL;
-    CLEANUP(json_free)
-    json_t *again = NULL;
-    CLEANUP(json_free)
-    json_t *lines = NULL;
-    CLEANUP(json_free)
-    json_t *parsed = NULL;
+    CLEANUP(free_str) char *text = NULL;
+    CLEANUP(json_free) json_t *again = NULL;
+    CLEANUP(json_free) json_t *lines = NULL;
+    CLEANUP(json_free) json_t *parsed = NULL;
     struct err err = {0};
 
     PROPERTY(json_text(value, &text, &err) == 0, "%s", err.text);
@@ -101,8 +95,7 @@ static void check_config(const struct config *c)
 
 static void check_load(const uint8_t *data, size_t size, bool parsed)
 {
-    CLEANUP(json_faults_free)
-    struct json_faults faults = {0};
+    CLEANUP(json_faults_free) struct json_faults faults = {0};
     struct config *c = NULL;
     struct err err = {0};
 
@@ -121,14 +114,10 @@ static void check_load(const uint8_t *data, size_t size, bool parsed)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    CLEANUP(free_str)
-    char *text = fuzz_text(data, size);
-    CLEANUP(json_free)
-    json_t *value = NULL;
-    CLEANUP(json_free)
-    json_t *lines = NULL;
-    CLEANUP(buf_free)
-    struct buf pointer = BUF_INIT(1 << 20);
+    CLEANUP(free_str) char *text = fuzz_text(data, size);
+    CLEANUP(json_free) json_t *value = NULL;
+    CLEANUP(json_free) json_t *lines = NULL;
+    CLEANUP(buf_free) struct buf pointer = BUF_INIT(1 << 20);
     struct err err = {0};
     json_int_t last =
         2; /* libyaml lets a value that is left out at the very end stand on a line of its own */

@@ -44,10 +44,8 @@ static const char *read_request(int fd, struct buf *request)
 
 static void serve(int fd)
 {
-    CLEANUP(buf_free)
-    struct buf request = BUF_INIT(4 << 20);
-    CLEANUP(buf_free)
-    struct buf answer = BUF_INIT(64 << 20);
+    CLEANUP(buf_free) struct buf request = BUF_INIT(4 << 20);
+    CLEANUP(buf_free) struct buf answer = BUF_INIT(64 << 20);
     char path[256];
 
     const char *body = read_request(fd, &request);

@@ -91,8 +91,7 @@ static char *next_token(char *at, char **rest)
 
 static void check_pointer(const json_t *value, const char *pointer)
 {
-    CLEANUP(free_str)
-    char *copy = strdup(pointer);
+    CLEANUP(free_str) char *copy = strdup(pointer);
     char *token = copy + 1, *rest, *end;
 
     PROPERTY(copy, "out of memory");
@@ -122,8 +121,7 @@ void fuzz_check_faults(const json_t *value, const struct json_faults *faults)
 
     PROPERTY(kept <= JSON_FAULTS_MAX && faults->total >= kept && (faults->total == 0 || kept > 0),
              "%zu faults kept of %zu", kept, faults->total);
-    json_array_foreach(faults->list, i, fault)
-    {
+    json_array_foreach(faults->list, i, fault) {
         const char *pointer = json_str(fault, "pointer"), *detail = json_str(fault, "detail");
         PROPERTY(pointer && detail && *detail, "a fault without pointer or sentence");
         check_pointer(value, pointer);
@@ -140,18 +138,15 @@ void fuzz_check_err(const struct err *err)
 
 void fuzz_check_call_ids(const json_t *messages, bool answered)
 {
-    CLEANUP(json_free)
-    json_t *seen = json_object();
+    CLEANUP(json_free) json_t *seen = json_object();
     json_t *message, *call;
     size_t i, n;
 
-    json_array_foreach(messages, i, message)
-    {
+    json_array_foreach(messages, i, message) {
         const char *answers = json_str(message, "tool_call_id");
         PROPERTY(!answers || !answered || json_object_get(seen, answers),
                  "an answer to %s, which was not called", answers);
-        json_array_foreach(json_object_get(message, "tool_calls"), n, call)
-        {
+        json_array_foreach(json_object_get(message, "tool_calls"), n, call) {
             const char *id = json_str(call, "id");
             PROPERTY(id && !json_object_get(seen, id), "the id %s stands twice", id);
             json_object_set_new(seen, id, json_true());

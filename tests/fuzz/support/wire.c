@@ -264,12 +264,9 @@ static bool parse_answer(const struct buf *b, size_t at, bool no_body, bool ende
     a.head_len = (size_t)(end - head);
     PROPERTY(sscanf(head, "HTTP/1.%*1[01] %3d ", &a.status) == 1 && a.status >= 100 && a.status <= 599,
              "no status line: %.*s", (int)a.head_len, head);
-    CLEANUP(free_str)
-    char *length = wire_field(&a, "content-length");
-    CLEANUP(free_str)
-    char *coding = wire_field(&a, "transfer-encoding");
-    CLEANUP(free_str)
-    char *connection = wire_field(&a, "connection");
+    CLEANUP(free_str) char *length = wire_field(&a, "content-length");
+    CLEANUP(free_str) char *coding = wire_field(&a, "transfer-encoding");
+    CLEANUP(free_str) char *connection = wire_field(&a, "connection");
     PROPERTY(!coding, "an answer in chunks");
     a.close = connection && strcasecmp(connection, "close") == 0;
     a.body = end + 4;
@@ -393,8 +390,7 @@ static int dial(const struct wire_place *place)
 void wire_talk(const struct wire_place *to, const char *data, size_t len, size_t split,
                const struct wire_stream *sent, struct wire_answers *ret)
 {
-    CLEANUP(close_fd)
-    int fd = dial(to);
+    CLEANUP(close_fd) int fd = dial(to);
 
     *ret = (struct wire_answers){.bytes = BUF_INIT(64 << 20)};
     split = split < len ? split : len;

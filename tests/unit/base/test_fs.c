@@ -10,8 +10,7 @@
 
 static void put(const char *dir, const char *name, const char *text)
 {
-    CLEANUP(free_str)
-    char *path = scratch_path(dir, name);
+    CLEANUP(free_str) char *path = scratch_path(dir, name);
     FILE *file = fopen(path, "w");
     cr_assert_not_null(file);
     fputs(text, file);

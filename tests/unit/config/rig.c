@@ -19,8 +19,7 @@ const char *rig_load(const char *yaml, struct config **ret)
     }
     int rc = config_load(yaml ? path : NULL, &c, &faults, &err);
     cr_assert_eq(rc < 0, c == NULL);
-    json_array_foreach(faults.list, i, fault)
-    {
+    json_array_foreach(faults.list, i, fault) {
         size_t len = strlen(out);
         snprintf(out + len, sizeof out - len, "%s: %s\n", json_str(fault, "pointer"),
                  json_str(fault, "detail"));

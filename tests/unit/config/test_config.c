@@ -264,8 +264,7 @@ static unsigned check_overrides(const json_t *schema, const char *base)
     const char *key;
     json_t *sub;
 
-    json_object_foreach(json_object_get(schema, "properties"), key, sub)
-    {
+    json_object_foreach(json_object_get(schema, "properties"), key, sub) {
         char pointer[128];
         snprintf(pointer, sizeof pointer, "%s/%s", base, key);
         count += check_overrides(sub, pointer);
@@ -301,8 +300,7 @@ static void assert_named(const json_t *schema, const char *text)
     const char *key;
     json_t *sub;
 
-    json_object_foreach(json_object_get(schema, "properties"), key, sub)
-    {
+    json_object_foreach(json_object_get(schema, "properties"), key, sub) {
         char line[64];
         snprintf(line, sizeof line, "%s:", key);
         cr_assert(strstr(text, line), "deploy/cloister.yaml has no %s", key);

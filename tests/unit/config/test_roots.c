@@ -50,8 +50,7 @@ static const char *check(const struct home *h)
     int rc = roots_check(&h->config, getuid(), &roots, &faults, &err);
     cr_assert_eq(rc<0, faults.total> 0);
     cr_assert(rc == 0 || err.code == ERR_CONFIG);
-    json_array_foreach(faults.list, i, fault)
-    {
+    json_array_foreach(faults.list, i, fault) {
         size_t len = strlen(out);
         snprintf(out + len, sizeof out - len, "%s: %s\n", json_str(fault, "pointer"),
                  json_str(fault, "detail"));

@@ -208,10 +208,9 @@ Test(access, routes_equal_openapi)
         cr_expect(json_object_get(item, lower), "%s %s is not described", route->method, route->path);
         routes++;
     }
-    json_object_foreach(json_object_get(doc, "paths"), path, item)
-    {
-        json_object_foreach(item, method, operation) described +=
-            json_object_get(operation, "operationId") != NULL;
+    json_object_foreach(json_object_get(doc, "paths"), path, item) {
+        json_object_foreach(item, method, operation)
+            described += json_object_get(operation, "operationId") != NULL;
     }
     cr_assert_eq(described, routes, "%zu operations, %zu routes", described, routes);
     json_decref(doc);

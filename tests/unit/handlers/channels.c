@@ -159,8 +159,7 @@ Test(channels, list_in_pages_of_what_the_key_may_see)
         cr_assert_eq(a.status, 200);
         size_t i;
         json_t *c;
-        json_array_foreach(json_object_get(a.body, "data"), i, c)
-        {
+        json_array_foreach(json_object_get(a.body, "data"), i, c) {
             snprintf(key, sizeof key, "web:c%02d", seen++);
             cr_assert_str_eq(json_str(c, "key"), key);
         }

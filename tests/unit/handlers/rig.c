@@ -236,8 +236,7 @@ static void check_document(const struct answer *a)
     json_t *one;
 
     check_one(a->body);
-    json_array_foreach(data, i, one)
-    {
+    json_array_foreach(data, i, one) {
         check_one(one);
     }
 }

@@ -79,8 +79,7 @@ static int put_job(struct store *st, void *arg, struct err *err)
 static int insert_job(struct store *st, void *arg, struct err *err)
 {
     struct call *c = arg;
-    CLEANUP(json_free)
-    json_t *request = json_pack("{s:s}", "text", "x");
+    CLEANUP(json_free) json_t *request = json_pack("{s:s}", "text", "x");
     struct turn_new t = {.id = c->id, .channel = c->channel, .key_id = "k", .request = request, .now_ms = 1};
     return turns_insert(st, &t, err);
 }
@@ -275,8 +274,7 @@ Test(turn, whose_workspace_is_a_violation_ends_so_even_without_descriptors)
 
     for (int round = 0; round < 2; round++) {
         struct rig *r = make_rig();
-        CLEANUP(free_str)
-        char *path = workspace_path(r, "web:a");
+        CLEANUP(free_str) char *path = workspace_path(r, "web:a");
         r->pool.deps.config = &config;
         cr_assert_eq(symlink(r->run, path), 0);
         push_turn(r, "turn_1", "web:a");
@@ -309,10 +307,8 @@ static struct active *make_active(struct rig *r, const char *channel)
 
 static void grow(struct rig *r, const char *channel, size_t bytes)
 {
-    CLEANUP(free_str)
-    char *dir = workspace_path(r, channel);
-    CLEANUP(free_str)
-    char *path = scratch_path(dir, "data");
+    CLEANUP(free_str) char *dir = workspace_path(r, channel);
+    CLEANUP(free_str) char *path = scratch_path(dir, "data");
     int fd = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
     static char block[65536];
 

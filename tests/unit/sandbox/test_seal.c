@@ -48,8 +48,7 @@ static void mounted(const json_t *mounts, const char *point, const char *const *
     json_t *item;
 
     snprintf(start, sizeof start, " %s ", point);
-    json_array_foreach(mounts, i, item)
-    {
+    json_array_foreach(mounts, i, item) {
         const char *at = strstr(json_string_value(item), start);
         if (!at)
             continue;
@@ -144,7 +143,9 @@ static bool allowed_by_name(const json_t *profile, const char *name)
     size_t i;
     json_t *item;
 
-    json_array_foreach(names, i, item) if (strcmp(json_string_value(item), name) == 0) return true;
+    json_array_foreach(names, i, item)
+        if (strcmp(json_string_value(item), name) == 0)
+            return true;
     return false;
 }
 

@@ -167,8 +167,9 @@ static bool names(const json_t *rule, const char *name)
     size_t i;
     json_t *item;
 
-    json_array_foreach(json_object_get(rule, "names"), i,
-                       item) if (strcmp(json_string_value(item), name) == 0) return true;
+    json_array_foreach(json_object_get(rule, "names"), i, item)
+        if (strcmp(json_string_value(item), name) == 0)
+            return true;
     return false;
 }
 
@@ -243,8 +244,7 @@ Test(seccomp, allows_by_name_and_refuses_by_default)
     const json_t *arch = json_object_get(profile, "architectures");
     cr_expect_eq(json_array_size(arch), 1, "native only");
     cr_expect_str_eq(json_string_value(json_array_get(arch, 0)), "SCMP_ARCH_X86_64");
-    json_array_foreach(json_object_get(profile, "syscalls"), i, rule)
-    {
+    json_array_foreach(json_object_get(profile, "syscalls"), i, rule) {
         for (size_t n = 0; n < ARRAY_LEN(never); n++)
             cr_expect_not(names(rule, never[n]), "%s", never[n]);
         bool limited = names(rule, "socket") || names(rule, "socketpair") || names(rule, "clone") ||
@@ -271,8 +271,7 @@ Test(seccomp, no_terminal_injection_however_it_is_spelled)
     size_t i;
 
     cr_assert_eq(seccomp_profile(SECCOMP_NATIVE, &profile, &err), 0);
-    json_array_foreach(json_object_get(profile, "syscalls"), i, rule)
-    {
+    json_array_foreach(json_object_get(profile, "syscalls"), i, rule) {
         const json_t *arg = json_array_get(json_object_get(rule, "args"), 0);
         if (!names(rule, "ioctl"))
             continue;

@@ -94,8 +94,7 @@ Test(verify, every_field_of_the_body_is_compared)
         const json_t *want = part == 0 ? keys.body : json_object_get(keys.body, "HostConfig");
         const char *key;
         json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)want, key, value)
-        {
+        json_object_foreach((json_t *)(uintptr_t)want, key, value) {
             char field[100];
             if (strcmp(key, "HostConfig") == 0 || strcmp(key, "Image") == 0 || strcmp(key, "Mounts") == 0 ||
                 strcmp(key, "Labels") == 0)

@@ -19,8 +19,7 @@ static bool lists(const json_t *codes, const char *name)
     size_t i;
     json_t *code;
 
-    json_array_foreach(codes, i, code)
-    {
+    json_array_foreach(codes, i, code) {
         if (strcmp(json_string_value(code), name) == 0)
             return true;
     }
@@ -47,8 +46,7 @@ Test(answers, every_problem_is_an_error_of_the_table)
     json_t *code;
 
     cr_assert_gt(json_array_size(codes), 0);
-    json_array_foreach(codes, i, code)
-    {
+    json_array_foreach(codes, i, code) {
         bool known = false;
 #define X(id, status, name, title) known = known || strcmp(json_string_value(code), name) == 0;
         ERR_TABLE(X)

@@ -23,8 +23,9 @@ static char *faults_of(const char *schema, const char *text)
     out[0] = '\0';
     int rc = schema_check(schema, value, "", &faults);
     cr_assert_eq(rc == 0, faults.total == 0);
-    json_array_foreach(faults.list, i, one) snprintf(out + strlen(out), sizeof out - strlen(out), "%s: %s\n",
-                                                     json_str(one, "pointer"), json_str(one, "detail"));
+    json_array_foreach(faults.list, i, one)
+        snprintf(out + strlen(out), sizeof out - strlen(out), "%s: %s\n", json_str(one, "pointer"),
+                 json_str(one, "detail"));
     json_faults_free(&faults);
     json_decref(value);
     return out;

@@ -118,8 +118,7 @@ static int insert(struct store *st, void *arg, struct err *err)
 int rig_insert(struct db *db, const char *id, const char *channel, const char *request, bool ignored,
                struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *body = rig_json(request);
+    CLEANUP(json_free) json_t *body = rig_json(request);
 
     return db_write(db, insert,
                     &(struct call){.id = id, .channel = channel, .request = body, .flag = ignored}, err);
@@ -154,8 +153,7 @@ static int end(struct store *st, void *arg, struct err *err)
 
 int rig_end(struct db *db, const char *id, enum ending ending, int64_t seen, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *reply = rig_json("{\"text\":\"done\"}");
+    CLEANUP(json_free) json_t *reply = rig_json("{\"text\":\"done\"}");
 
     return db_write(db, end, &(struct call){.id = id, .ending = ending, .number = seen, .request = reply},
                     err);

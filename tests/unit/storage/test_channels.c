@@ -55,8 +55,7 @@ Test(channels, versions_guard_every_change)
     cr_assert_eq(rig_put(r.db, "web:a", true, 0, &err), -1, "must not exist");
     cr_assert_eq(err.code, ERR_PRECONDITION);
 
-    CLEANUP(channel_free_p)
-    struct channel *c = rig_channel(r.db, "web:a");
+    CLEANUP(channel_free_p) struct channel *c = rig_channel(r.db, "web:a");
     cr_assert(c->enabled && c->version == 1 && c->created_ms == 1000);
     cr_assert_eq(rig_put(r.db, "web:a", true, 1, &err), 0, "no change");
     channel_free(c);
@@ -189,8 +188,7 @@ Test(reset, asked_for_during_a_turn_applies_to_the_next)
     cr_assert_eq(rig_put(r.db, "web:a", true, -1, &err), 0);
     cr_assert_eq(rig_reset(r.db, "web:a", &err), 0);
     cr_assert(run_turn(r.db, PLAIN, END_NONE, true));
-    CLEANUP(channel_free_p)
-    struct channel *c = rig_channel(r.db, "web:a");
+    CLEANUP(channel_free_p) struct channel *c = rig_channel(r.db, "web:a");
     cr_assert(channel_reset_pending(c));
     cr_assert(run_turn(r.db, PLAIN, END_NONE, false));
     cr_assert_not(run_turn(r.db, PLAIN, END_NONE, false));

@@ -197,8 +197,7 @@ Test(durable, events_are_read_from_where_one_was)
     struct reading all = {.turn = t->seq}, later = {.turn = t->seq, .after = 2};
     turn_free(t);
     cr_assert_eq(db_read(r.db, read_job, &all, &err), 0);
-    cr_assert_str_eq(all.got,
-                     "1:queued+ 2:started 3:reply 4:ended "); /* the rig gives this one a position */
+    cr_assert_str_eq(all.got, "1:queued+ 2:started 3:reply 4:ended "); /* the rig gives this one a position */
     cr_assert_eq(db_read(r.db, read_job, &later, &err), 0);
     cr_assert_str_eq(later.got, "3:reply 4:ended ");
     rig_close(&r);

@@ -59,8 +59,7 @@ Test(open, a_fresh_file_is_private_and_keeps_its_installation)
 
 static int ask_writer(struct store *st, void *arg, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st,
                  "SELECT (SELECT synchronous FROM pragma_synchronous) * 10 + foreign_keys FROM "

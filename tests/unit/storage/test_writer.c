@@ -17,8 +17,7 @@
 
 static int add_event(struct store *st, const char *name, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     if (stmt_get(st, "INSERT INTO meta (name, value) VALUES (?, 'x')", &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "s", name) < 0)
@@ -281,8 +280,7 @@ Test(crash, what_was_acknowledged_is_there_after_a_kill, .timeout = 60)
 
 static int write_kilobytes(struct store *st, void *arg, struct err *err)
 {
-    CLEANUP(stmt_done)
-    sqlite3_stmt *stmt = NULL;
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
 
     (void)arg;
     if (stmt_get(st, "INSERT INTO meta SELECT hex(randomblob(16)), hex(randomblob(50000))", &stmt, err) < 0)
@@ -293,8 +291,7 @@ static int write_kilobytes(struct store *st, void *arg, struct err *err)
 /* Fills the disk below `dir` to the last byte. */
 static void fill(const char *dir, const char *name)
 {
-    CLEANUP(free_str)
-    char *path = scratch_path(dir, name);
+    CLEANUP(free_str) char *path = scratch_path(dir, name);
     char block[4096] = {1};
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 

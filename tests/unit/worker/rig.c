@@ -201,8 +201,7 @@ char *rig_turn(const struct rig *r, const char *changes)
     struct err err;
     char *text = NULL;
 
-    json_object_foreach(over, key, value)
-    {
+    json_object_foreach(over, key, value) {
         if (json_is_null(value))
             json_object_del(turn, key);
         else
@@ -291,8 +290,7 @@ const char *call(const char *calls)
     json_t *list = rig_json(calls), *one, *made = json_array();
     size_t i;
 
-    json_array_foreach(list, i, one)
-    {
+    json_array_foreach(list, i, one) {
         json_array_append_new(made, json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", json_array_get(one, 0),
                                               "type", "function", "function", "name", json_array_get(one, 1),
                                               "arguments", json_array_get(one, 2)));

@@ -61,8 +61,7 @@ static void expect_whole_groups(const json_t *messages)
 {
     const json_t *message, *calls = NULL;
     size_t i, answered = 0;
-    json_array_foreach(messages, i, message)
-    {
+    json_array_foreach(messages, i, message) {
         const char *id = json_str(message, "tool_call_id");
         if (id) {
             cr_assert_str_eq(json_str(json_array_get(calls, answered++), "id"), id);
@@ -110,7 +109,8 @@ static void one_conversation(unsigned seed)
         expect_whole_groups(messages);
         size_t i, current = 0;
         const json_t *one;
-        json_array_foreach(messages, i, one) current += strcmp(json_str(one, "content"), message) == 0;
+        json_array_foreach(messages, i, one)
+            current += strcmp(json_str(one, "content"), message) == 0;
         cr_assert_geq(current, 1, "the current message stays");
         if (json_array_size(context.history) > 0)
             cr_assert_eq(json_array_size(context.groups), n, "history goes before groups");
