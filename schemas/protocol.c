@@ -13,15 +13,19 @@ static int pass(json_t *line, const char *name, const json_t *request, const cha
     return value ? json_object_set(line, name, value) : 0;
 }
 
+/* What every turn has; no operator's tools yet. NULL: out of memory. */
+static json_t *common_members(const struct worker_turn *turn)
+{
+    return json_pack("{s:i, s:s, s:O, s:s, s:s, s:s, s:[], s:[], s:[], s:b, s:s, s:I}", "version",
+                     PROTOCOL_VERSION, "id", turn->id, "speaker", json_object_get(turn->request, "speaker"),
+                     "model", turn->model, "prompt", turn->prompt, "time_zone", turn->time_zone, "tools",
+                     "mcp", "caller_tools", "reset", (int)turn->reset, "workspace", PROTOCOL_WORKSPACE,
+                     "deadline_ms", (json_int_t)turn->deadline_ms);
+}
+
 int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err)
 {
-    CLEANUP(json_free)
-    json_t *line =
-        json_pack("{s:i, s:s, s:O, s:s, s:s, s:s, s:[], s:[], s:[], s:b, s:s, s:I}", "version",
-                  PROTOCOL_VERSION, "id", turn->id, "speaker", json_object_get(turn->request, "speaker"),
-                  "model", turn->model, "prompt", turn->prompt, "time_zone", turn->time_zone, "tools", "mcp",
-                  "caller_tools", "reset", (int)turn->reset, "workspace", PROTOCOL_WORKSPACE, "deadline_ms",
-                  (json_int_t)turn->deadline_ms);
+    CLEANUP(json_free) json_t *line = common_members(turn);
     char *text = NULL;
     size_t most = LIMIT_TURN_LINE;
 
