@@ -18,7 +18,8 @@ COMMANDS = {
     "serve": ([], False), "check": ([], False), "key create": (["NAME"], False), "key list": ([], True),
     "key revoke": (["ID"], False), "channel on": (["web:a"], False), "channel off": (["web:a"], False),
     "channel status": (["web:a"], True), "channel list": ([], True), "channel reset": (["web:a"], False),
-    "channel stop": (["web:a"], False), "turn": (["web:a", "hi"], True), "version": ([], False),
+    "channel stop": (["web:a"], False), "backup": (["/nonexistent/copy"], False),
+    "turn": (["web:a", "hi"], True), "version": ([], False),
 }
 STRANGER = 65534
 
