@@ -5,7 +5,7 @@ import signal
 import time
 
 from lib.case import SPEAKER, Checks
-from lib.cloister import Server
+from lib.cloister import Server, release_only
 from lib.http import poll
 from lib.load import Load
 from lib.own_engine import OwnEngine
@@ -59,6 +59,7 @@ class TestEngineFaults(Checks):
         cls.engine = OwnEngine(IMAGE)
         cls.addClassCleanup(cls.engine.discard)
 
+    @release_only
     def test_reply_that_the_engine_holds_back(self):
         """The worker has replied and exited while the engine hung: what it said counts, when it is handed on in time."""
         with Server(image=IMAGE, engine=self.engine) as server:

@@ -3,7 +3,7 @@ import json
 import threading
 
 from lib.case import SPEAKER, Checks
-from lib.cloister import Server
+from lib.cloister import Server, release_only
 from lib.crash import IMAGE
 from lib.http import poll
 
@@ -56,12 +56,14 @@ class TestFairness(Checks):
         poll(lambda: len(self.turns(server, greedy)) > THREADS, 30, "they run")
         return server, greedy, modest, late
 
+    @release_only
     def test_another_key_beside_ten_thousand_turns(self):
         """Its first turn starts within one turn a thread."""
         server, greedy, modest, _ = self.wait_for_an_engine([f"many:{number}" for number in range(CHANNELS)], EACH)
         self.other_key(server, greedy, modest)
         server.close()
 
+    @release_only
     def test_late_channels_of_the_same_key(self):
         """Each has its first turn before any channel has its second; with 500 the queue's own tests hold it."""
         server, greedy, _, late = self.wait_for_an_engine([f"many:{number}" for number in range(FEW)], EACH)
