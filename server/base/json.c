@@ -44,12 +44,20 @@ static int check_depth(const char *text, size_t len, struct err *err)
  * leaves out the key of a member, its deep copy the member itself. */
 static __thread bool starved;
 
+/* What the first failed allocation of a parse gets instead. jansson's lexer does not look whether its buffer
+ * could grow, and then reads and writes behind its end: so this one growth succeeds, and the next byte that
+ * it asks for is the end. */
+static __thread void *spare;
+static __thread size_t spare_size;
+
 static void *noting_malloc(size_t size)
 {
     void *p = malloc(size);
 
-    starved = starved || !p;
-    return p;
+    if (p)
+        return p;
+    starved = true;
+    return size <= spare_size ? STEAL(spare) : NULL;
 }
 
 /* Before any thread and any value. */
@@ -67,14 +75,51 @@ static size_t without_quote(const char *sentence)
     return near ? (size_t)(near - sentence) : strlen(sentence);
 }
 
+struct input {
+    const char *text;
+    size_t left;
+};
+
+/* One byte at a time, so that nothing is read after an allocation has failed. */
+static size_t next_byte(void *buffer, size_t size, void *arg)
+{
+    struct input *in = arg;
+
+    if (in->left == 0 || size == 0 || starved)
+        return 0;
+    *(char *)buffer = *in->text++;
+    in->left--;
+    return 1;
+}
+
+/* No token is longer than the text, and the lexer's buffer doubles as it grows. */
+static json_t *load(const char *text, size_t len, json_error_t *why)
+{
+    struct input in = {text, len};
+
+    starved = false;
+    spare_size = 2 * len + 64;
+    spare = malloc(spare_size);
+    if (!spare) {
+        starved = true;
+        return NULL;
+    }
+    json_t *value = json_load_callback(next_byte, &in, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, why);
+    free(STEAL(spare));
+    if (value && starved) {
+        json_decref(value);
+        value = NULL;
+    }
+    return value;
+}
+
 int json_parse(const char *text, size_t len, json_t **ret, struct err *err)
 {
     json_error_t why;
 
     if (check_depth(text, len, err) < 0)
         return -1;
-    starved = false;
-    json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+    json_t *value = load(text, len, &why);
     if (!value) {
         if (starved)
             return err_no_memory(err);
