@@ -143,3 +143,15 @@ void utf8_replace(char *s)
         len -= n;
     }
 }
+
+size_t utf8_ragged(const char *s, size_t len)
+{
+    for (size_t i = 1; i <= 3 && i <= len; i++) {
+        unsigned char c = (unsigned char)s[len - i];
+        if ((c & 0xC0) == 0x80)
+            continue;
+        size_t size = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
+        return size > i ? i : 0;
+    }
+    return 0;
+}

@@ -19,3 +19,5 @@ char *utf8_escape_control(const char *s, size_t len);
 char *utf8_sanitize(const char *s, size_t len);
 /* The same in place, with '?' for each byte that is not valid. */
 void utf8_replace(char *s);
+/* Bytes of an incomplete character at the end: 0 to 3. */
+size_t utf8_ragged(const char *s, size_t len);

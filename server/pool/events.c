@@ -68,16 +68,27 @@ void run_on_call(void *arg, const struct broker_call *call)
                      "completion_tokens", (json_int_t)call->completion_tokens));
 }
 
-void run_flush_log(struct run *r)
+/* A character that is not complete yet stays for the next piece, unless this is the last. */
+static void flush(struct run *r, bool last)
 {
-    CLEANUP(free_str) char *text = r->said.len ? utf8_sanitize(r->said.data, r->said.len) : NULL;
+    size_t keep = last || !r->said.len ? 0 : utf8_ragged(r->said.data, r->said.len);
+    CLEANUP(free_str)
+    char *text = r->said.len > keep ? utf8_sanitize(r->said.data, r->said.len - keep) : NULL;
 
-    buf_free(&r->said);
+    if (keep > 0)
+        memmove(r->said.data, r->said.data + r->said.len - keep, keep);
+    r->said.len = keep;
     r->said_at = clock_mono_ms();
     if (!text)
         return;
     r->said_events++;
     submit(r, "log", json_pack("{s:s, s:s}", "stream", "stderr", "text", text));
+}
+
+void run_flush_log(struct run *r)
+{
+    flush(r, true);
+    buf_free(&r->said);
 }
 
 void run_on_stderr(void *arg, const char *data, size_t len)
@@ -93,6 +104,6 @@ void run_on_stderr(void *arg, const char *data, size_t len)
         data += take;
         len -= take;
         if (r->said.len == LOG_PIECE || clock_mono_ms() - r->said_at >= LOG_EVERY_MS)
-            run_flush_log(r);
+            flush(r, false);
     }
 }

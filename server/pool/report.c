@@ -68,19 +68,6 @@ static void commit_end(struct pool *pool, const char *turn_id, struct slot *slot
     bus_publish(pool->deps.bus, turn_id);
 }
 
-/* Bytes of an incomplete character at the end. */
-static size_t ragged(const char *data, size_t len)
-{
-    for (size_t i = 1; i <= 3 && i <= len; i++) {
-        unsigned char c = (unsigned char)data[len - i];
-        if ((c & 0xC0) == 0x80)
-            continue;
-        size_t size = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
-        return size > i ? i : 0;
-    }
-    return 0;
-}
-
 /* Bytes of an incomplete character at the beginning. */
 static size_t torn(const char *data, size_t len)
 {
@@ -105,15 +92,17 @@ static json_t *stderr_of(const struct box_result *b)
 {
     bool cut = b->err_total > b->err.len;
     size_t skip = cut ? torn(b->err.data, b->err.len) : 0;
+    /* Behind a reply the rest of a character may still have been under way. */
+    size_t drop = utf8_ragged(b->err.data + skip, b->err.len - skip);
 
-    return output_view(b->err.data + skip, b->err.len - skip, b->err_total, cut);
+    return output_view(b->err.data + skip, b->err.len - skip - drop, b->err_total, cut || drop > 0);
 }
 
 /* Of stdout the beginning. The newline that ended a reply is not missed. */
 static json_t *stdout_of(const struct box_result *b)
 {
     bool cut = b->out_total > b->out.len + (b->end == BOX_REPLY ? 1 : 0);
-    size_t drop = cut ? ragged(b->out.data, b->out.len) : 0;
+    size_t drop = cut ? utf8_ragged(b->out.data, b->out.len) : 0;
 
     return output_view(b->out.data, b->out.len - drop, b->out_total, cut);
 }

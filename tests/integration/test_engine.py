@@ -128,9 +128,9 @@ class TestEngine(Crash):
             poll(lambda: self.channel("web:a")["blocked"], 15, "its death cannot be proven")
             with open(path / "filler", "wb") as file:
                 os.posix_fallocate(file.fileno(), 0, 32 * 2**20)
-            poll(lambda: self.not_ready("disk_full"), 3, "it says so")
+            poll(lambda: self.not_ready("disk_full"), 8, "it says so")
             (path / "filler").unlink()
-            poll(self.server.ready, 3, "it is ready again")
+            poll(self.server.ready, 8, "it is ready again")
         finally:
             os.kill(shim, signal.SIGCONT)
         poll(lambda: not self.channel("web:a")["busy"], 20, "its death is proven")

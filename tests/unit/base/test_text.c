@@ -434,3 +434,21 @@ Test(secret, copies_compares_and_hashes)
     secret_wipe(word, sizeof word);
     cr_assert_eq(memcmp(word, "\0\0\0\0\0\0\0\0", 9), 0);
 }
+
+Test(utf8, a_ragged_end_is_an_incomplete_character)
+{
+    static const struct {
+        const char *text;
+        size_t len, want;
+    } cases[] = {{"a", 1, 0},
+                 {"\xC3\xA9", 2, 0},
+                 {"a\xC3", 2, 1},
+                 {"\xE2\x82", 2, 2},
+                 {"\xF0\x9D\x84", 3, 3},
+                 {"\xF0\x9D\x84\x9E", 4, 0},
+                 {"\x80\x80", 2, 0},
+                 {"", 0, 0}};
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        cr_assert_eq(utf8_ragged(cases[i].text, cases[i].len), cases[i].want, "%zu", i);
+}
