@@ -295,6 +295,7 @@ static void wide_stderr(void)
         page[i] = text[i % (sizeof text - 1)];
     for (int i = 0; i < 300; i++)
         put(2, page, sizeof page);
+    sleep(1); /* the engine hands on the two outputs separately, and the turn ends at the reply */
     reply("said a lot", NULL);
 }
 
