@@ -493,7 +493,11 @@ class TestDisk(Checks):
         poll(lambda: self.read(running)["status"] == "running", 10, "it runs")
         self.assertGreaterEqual((root / "cloister.db.reserve").stat().st_size, 4 * 2**20)
         free = os.statvfs(root)
-        self.fill(root / "filler", free.f_bavail * free.f_frsize)
+        self.fill(root / "filler", free.f_bavail * free.f_frsize - 2**20)
+        with open(root / "filler", "ab", buffering=0) as filler:  # the database grows beside it: to the last block
+            with self.assertRaises(OSError):
+                for _ in range(2**20 // 4096 + 1):
+                    filler.write(bytes(4096))
         self.assertEqual(os.statvfs(root).f_bavail, 0)
         poll(self.full, 5, "it says so")
         self.problem(self.submit("web:quiet", "echo"), 503, "disk_full")
