@@ -6,10 +6,13 @@
  * first: a worker's exit code is only what it made of them. (mission.md 1) */
 static enum ending why_failed(const struct box_result *r, enum ending otherwise)
 {
-    if (r->oom || r->oom_kills > 0)
+    if (r->oom)
         return END_OUT_OF_MEMORY;
-    if (r->pids_hits > 0)
+    if (r->pids_hits >
+        0) /* a fork bomb's children may be killed for memory as well: that is not what is wrong */
         return END_PID_LIMIT;
+    if (r->oom_kills > 0)
+        return END_OUT_OF_MEMORY;
     return otherwise;
 }
 

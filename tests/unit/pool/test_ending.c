@@ -96,7 +96,7 @@ static const struct row rows[] = {
     {.end = BOX_EXITED, .exit_code = -1, .signal = 11, .want = END_SIGNAL},
     {.end = BOX_EXITED, .exit_code = -1, .signal = 9, .pids_hits = 4, .want = END_PID_LIMIT},
     {.end = BOX_EXITED, .exit_code = 2, .pids_hits = 4, .want = END_PID_LIMIT},
-    {.end = BOX_EXITED, .exit_code = 2, .pids_hits = 4, .oom_kills = 1, .want = END_OUT_OF_MEMORY},
+    {.end = BOX_EXITED, .exit_code = 2, .pids_hits = 4, .oom_kills = 1, .want = END_PID_LIMIT},
     {.end = BOX_EXITED, .oom_kills = 1, .want = END_OUT_OF_MEMORY},
     /* Limits, aborts, the engine. */
     {.end = BOX_TIMEOUT, .exit_code = -1, .late = true, .want = END_TIMEOUT},
