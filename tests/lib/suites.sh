@@ -134,8 +134,7 @@ suite_contract() {
 }
 
 # The tests that measure, or that repeat for long, run with the release build only, unless there are hours.
-ASAN_MODULES=(test_turns test_routing test_keys test_model test_http test_desync test_hostile test_seal test_crash test_async
-    test_cli)
+ASAN_MODULES=(test_turns test_keys test_http test_desync test_hostile test_crash)
 
 suite_integration_asan() {
     local modules=()
