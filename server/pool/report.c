@@ -133,7 +133,7 @@ void run_report(struct run *r)
 {
     int64_t now = clock_wall_ms();
 
-    run_span(r, "run", r->turn->started_ms, clock_mono_ms() - r->started);
+    run_span(r, "run", r->turn->started_ms, now - r->turn->started_ms);
     if (r->ended_ms)
         run_span(r, "reply", r->ended_ms, now - r->ended_ms);
     CLEANUP(json_free) json_t *metrics = metrics_of(r);

@@ -13,7 +13,7 @@ from lib.http import poll
 
 TIMEOUT_S, GRACE_S = 2, 1
 END_S = TIMEOUT_S + GRACE_S + 5
-LIMITS = {"memory_mb": 64, "pids": 16, "timeout_ms": TIMEOUT_S * 1000, "grace_ms": GRACE_S * 1000}
+LIMITS = {"memory_mb": 192, "pids": 16, "timeout_ms": TIMEOUT_S * 1000, "grace_ms": GRACE_S * 1000}
 ANSWER_S = 2  # of requests that have nothing to do with the turns, on two busy processors
 STDERR_KEPT = 1024 * 1024
 
