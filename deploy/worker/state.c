@@ -26,43 +26,13 @@ int state_open(const char *workspace, struct err *err)
 
 int state_read(int dirfd, const char *name, struct buf *b, struct err *err)
 {
-    struct stat st;
     CLEANUP(close_fd) int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     if (fd < 0 && errno == ENOENT)
         return err_set(err, ERR_NOT_FOUND, "%s is absent", name);
     if (fd < 0)
         return err_errno(err, errno, "open %s", name);
-    if (fstat(fd, &st) < 0)
-        return err_errno(err, errno, "stat %s", name);
-    if (!S_ISREG(st.st_mode))
-        return err_set(err, ERR_SYSTEM, "%s is not a regular file", name);
-    for (;;) {
-        char chunk[16384];
-        ssize_t n = read(fd, chunk, sizeof chunk);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_errno(err, errno, "read %s", name);
-        if (n == 0)
-            return 0;
-        if (buf_add(b, chunk, (size_t)n, err) < 0)
-            return err_wrap(err, "read %s", name);
-    }
-}
-
-static int write_all(int fd, const char *data, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, data, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -1;
-        data += n;
-        len -= (size_t)n;
-    }
-    return fsync(fd);
+    return fs_read_fd(fd, name, b, err);
 }
 
 static int rename_over(int dirfd, const char *from, const char *to, struct err *err)
@@ -87,7 +57,7 @@ int state_write(int dirfd, const char *name, const char *data, size_t len, struc
     int fd = openat(dirfd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_errno(err, errno, "create %s", temp);
-    int failed = write_all(fd, data, len) < 0 ? errno : 0;
+    int failed = fs_write_fd(fd, data, len) < 0 ? errno : 0;
     if (close(fd) < 0 && !failed)
         failed = errno;
     if (!failed && rename_over(dirfd, temp, name, err) == 0)

@@ -12,32 +12,38 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-int fs_read(const char *path, struct buf *b, struct err *err)
+int fs_read_fd(int fd, const char *name, struct buf *b, struct err *err)
 {
     struct stat st;
-    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-    if (fd < 0)
-        return err_errno(err, errno, "open %s", path);
     if (fstat(fd, &st) < 0)
-        return err_errno(err, errno, "stat %s", path);
+        return err_errno(err, errno, "stat %s", name);
     if (!S_ISREG(st.st_mode))
-        return err_set(err, ERR_SYSTEM, "%s is not a regular file", path);
+        return err_set(err, ERR_SYSTEM, "%s is not a regular file", name);
     for (;;) {
         char chunk[8192];
         ssize_t n = read(fd, chunk, sizeof chunk);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_errno(err, errno, "read %s", path);
+            return err_errno(err, errno, "read %s", name);
         if (n == 0)
             return 0;
         if (buf_add(b, chunk, (size_t)n, err) < 0)
-            return err_wrap(err, "read %s", path);
+            return err_wrap(err, "read %s", name);
     }
 }
 
-static int write_all(int fd, const char *data, size_t len)
+int fs_read(const char *path, struct buf *b, struct err *err)
+{
+    CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0)
+        return err_errno(err, errno, "open %s", path);
+    return fs_read_fd(fd, path, b, err);
+}
+
+int fs_write_fd(int fd, const char *data, size_t len)
 {
     while (len > 0) {
         ssize_t n = write(fd, data, len);
@@ -48,7 +54,7 @@ static int write_all(int fd, const char *data, size_t len)
         data += n;
         len -= (size_t)n;
     }
-    return 0;
+    return fsync(fd);
 }
 
 int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode, struct err *err)
@@ -61,7 +67,7 @@ int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode,
     int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0)
         return err_errno(err, errno, "create %s", temp);
-    int failed = write_all(fd, data, len) < 0 || fsync(fd) < 0 ? errno : 0;
+    int failed = fs_write_fd(fd, data, len) < 0 ? errno : 0;
     if (close(fd) < 0 && !failed)
         failed = errno;
     if (!failed && rename(temp, path) < 0)

@@ -8,6 +8,10 @@
 
 /* Whole file into b (bounded by b->max → ERR_TOO_LARGE). Regular files only; close-on-exec. */
 MUST_USE int fs_read(const char *path, struct buf *b, struct err *err);
+/* The same from an open descriptor, to its end; `name` is for messages. */
+MUST_USE int fs_read_fd(int fd, const char *name, struct buf *b, struct err *err);
+/* All of it, and onto the disk. 0, or -1 with errno. */
+MUST_USE int fs_write_fd(int fd, const char *data, size_t len);
 /* Replaces a file atomically: temporary file beside it, fsync, rename. */
 MUST_USE int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode, struct err *err);
 /* realpath(3) into a fresh string; caller frees. */
