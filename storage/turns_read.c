@@ -109,15 +109,12 @@ int turns_get(struct store *st, const char *id, struct turn **ret, struct err *e
     return rc < 0 ? -1 : from_row(stmt, ret, err);
 }
 
-int turns_each(struct store *st, enum turn_status status,
-               int (*each)(const struct turn *, void *, struct err *), void *arg, struct err *err)
+/* Every row of a bound statement, until each() stops. */
+static int walk(struct store *st, sqlite3_stmt *stmt, int (*each)(const struct turn *, void *, struct err *),
+                void *arg, struct err *err)
 {
-    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     int rc;
 
-    if (stmt_get(st, "SELECT " COLUMNS " FROM turns WHERE status = ? ORDER BY seq", &stmt, err) < 0 ||
-        stmt_bind(st, stmt, err, "s", turn_status_name(status)) < 0)
-        return -1;
     while ((rc = stmt_step(st, stmt, err)) == 1) {
         CLEANUP(turn_free_p) struct turn *t = NULL;
         if (from_row(stmt, &t, err) < 0)
@@ -129,37 +126,34 @@ int turns_each(struct store *st, enum turn_status status,
     return rc;
 }
 
+int turns_each(struct store *st, enum turn_status status,
+               int (*each)(const struct turn *, void *, struct err *), void *arg, struct err *err)
+{
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
+
+    if (stmt_get(st, "SELECT " COLUMNS " FROM turns WHERE status = ? ORDER BY seq", &stmt, err) < 0 ||
+        stmt_bind(st, stmt, err, "s", turn_status_name(status)) < 0)
+        return -1;
+    return walk(st, stmt, each, arg, err);
+}
+
+#define FILTERS                                                                                              \
+    " AND (?2 IS NULL OR speaker_id = ?2) AND (?3 IS NULL OR key_id = ?3) AND (?4 IS NULL OR status = ?4)"   \
+    " AND created_ms >= ?5 AND (?6 = 0 OR created_ms < ?6) AND (?7 = 0 OR seq < ?7) ORDER BY seq DESC"
+
 /* Filters that are absent are bound as null or 0 and let everything pass; the channel's index serves the
  * usual list, the order of seq the others. */
 int turns_list(struct store *st, const struct turn_filter *f,
                int (*each)(const struct turn *, void *, struct err *), void *arg, struct err *err)
 {
     CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
-    const char *sql =
-        f->channel ? "SELECT " COLUMNS
-                     " FROM turns WHERE channel = ?1 AND (?2 IS NULL OR speaker_id = ?2) AND (?3 IS NULL OR "
-                     "key_id = ?3) AND (?4 IS NULL OR status = ?4) AND created_ms >= ?5 AND (?6 = 0 OR "
-                     "created_ms < ?6) AND "
-                     "(?7 = 0 OR seq < ?7) ORDER BY seq DESC"
-                   : "SELECT " COLUMNS
-                     " FROM turns WHERE ?1 IS NULL AND (?2 IS NULL OR speaker_id = ?2) AND (?3 IS NULL OR "
-                     "key_id = ?3) AND (?4 IS NULL OR status = ?4) AND created_ms >= ?5 AND (?6 = 0 OR "
-                     "created_ms < ?6) AND "
-                     "(?7 = 0 OR seq < ?7) ORDER BY seq DESC";
-    int rc;
+    const char *sql = f->channel ? "SELECT " COLUMNS " FROM turns WHERE channel = ?1" FILTERS
+                                 : "SELECT " COLUMNS " FROM turns WHERE ?1 IS NULL" FILTERS;
 
     if (stmt_get(st, sql, &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "ssssiii", f->channel, f->speaker_id, f->key_id,
                   f->status < 0 ? NULL : turn_status_name((enum turn_status)f->status), f->since_ms,
                   f->until_ms, f->before) < 0)
         return -1;
-    while ((rc = stmt_step(st, stmt, err)) == 1) {
-        CLEANUP(turn_free_p) struct turn *t = NULL;
-        if (from_row(stmt, &t, err) < 0)
-            return -1;
-        rc = each(t, arg, err);
-        if (rc != 0)
-            return rc < 0 ? -1 : 0;
-    }
-    return rc;
+    return walk(st, stmt, each, arg, err);
 }
