@@ -56,3 +56,29 @@ int access_channel(const struct http_req *req, const char *key, unsigned scopes,
         return err_set(err, ERR_NOT_FOUND, "there is no such channel");
     return 0;
 }
+
+struct look {
+    const char *id;
+    struct turn *turn;
+};
+
+static int look_job(struct store *st, void *arg, struct err *err)
+{
+    struct look *l = arg;
+
+    return turns_get(st, l->id, &l->turn, err);
+}
+
+int access_turn(const struct http_req *req, const char *id, struct turn **ret, struct err *err)
+{
+    struct look l = {.id = id};
+    int rc = db_read(service_of(req)->db, look_job, &l, err);
+    CLEANUP(turn_free_p) struct turn *turn = l.turn;
+
+    if (rc < 0)
+        return -1;
+    if (!auth_allows(caller_of(req), SCOPE_TURNS, SCOPE_TURNS_READ, turn->channel, turn->key_id))
+        return err_set(err, ERR_NOT_FOUND, "there is no such turn");
+    *ret = STEAL(turn);
+    return 0;
+}

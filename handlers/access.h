@@ -5,6 +5,7 @@
 #include "auth/auth.h"
 #include "handlers/service.h"
 #include "http/request.h"
+#include "storage/turns.h"
 
 /* A route that asks for no key. Every other scope is a set of enum scope bits, any of which suffices. */
 #define SCOPE_OPEN 0u
@@ -23,3 +24,6 @@ static inline const struct principal *caller_of(const struct http_req *req)
 /* 0 when the caller may work on this channel with `scopes`, else ERR_NOT_FOUND: a foreign channel does not
  * exist for it. Also ERR_INVALID when the key breaks the rules of mission.md section 1. */
 MUST_USE int access_channel(const struct http_req *req, const char *key, unsigned scopes, struct err *err);
+/* The turn of that id when the caller may see it: its own, or with turns:read those of its channels; else
+ * ERR_NOT_FOUND. *ret is the caller's. */
+MUST_USE int access_turn(const struct http_req *req, const char *id, struct turn **ret, struct err *err);
