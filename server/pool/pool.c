@@ -117,35 +117,31 @@ void active_abort(struct active *a, enum ending why)
     eventfd_write(a->abort_fd, 1);
 }
 
-bool pool_stop_channel(struct pool *pool, const char *channel)
-{
-    struct active *a;
-    bool found = false;
-
-    pthread_mutex_lock(&pool->lock);
-    DL_FOREACH(pool->active, a)
-        if (!a->settled && strcmp(a->channel, channel) == 0) {
-            active_abort(a, END_CANCELED);
-            found = true;
-        }
-    pthread_mutex_unlock(&pool->lock);
-    return found;
-}
-
-bool pool_cancel_turn(struct pool *pool, const char *turn_id)
+/* Aborts the running turns of a channel or of an id; the other is NULL. False: none runs. */
+static bool abort_running(struct pool *pool, const char *channel, const char *turn_id)
 {
     struct active *a;
     bool found = false;
 
     pthread_mutex_lock(&pool->lock);
     DL_FOREACH(pool->active, a) {
-        if (strcmp(a->turn_id, turn_id) == 0) {
-            active_abort(a, END_CANCELED);
-            found = true;
-        }
+        if (a->settled || (channel ? strcmp(a->channel, channel) : strcmp(a->turn_id, turn_id)) != 0)
+            continue;
+        active_abort(a, END_CANCELED);
+        found = true;
     }
     pthread_mutex_unlock(&pool->lock);
     return found;
+}
+
+bool pool_stop_channel(struct pool *pool, const char *channel)
+{
+    return abort_running(pool, channel, NULL);
+}
+
+bool pool_cancel_turn(struct pool *pool, const char *turn_id)
+{
+    return abort_running(pool, NULL, turn_id);
 }
 
 bool pool_turn_alive(struct pool *pool, const char *turn_id)
