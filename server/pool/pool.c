@@ -117,15 +117,15 @@ void active_abort(struct active *a, enum ending why)
     eventfd_write(a->abort_fd, 1);
 }
 
-/* Aborts the running turns of a channel or of an id; the other is NULL. False: none runs. */
-static bool abort_running(struct pool *pool, const char *channel, const char *turn_id)
+/* Aborts the running turns of a channel, or with that id. False: none runs. */
+static bool abort_running(struct pool *pool, bool by_channel, const char *name)
 {
     struct active *a;
     bool found = false;
 
     pthread_mutex_lock(&pool->lock);
     DL_FOREACH(pool->active, a) {
-        if (a->settled || (channel ? strcmp(a->channel, channel) : strcmp(a->turn_id, turn_id)) != 0)
+        if (a->settled || strcmp(by_channel ? a->channel : a->turn_id, name) != 0)
             continue;
         active_abort(a, END_CANCELED);
         found = true;
@@ -136,12 +136,12 @@ static bool abort_running(struct pool *pool, const char *channel, const char *tu
 
 bool pool_stop_channel(struct pool *pool, const char *channel)
 {
-    return abort_running(pool, channel, NULL);
+    return abort_running(pool, true, channel);
 }
 
 bool pool_cancel_turn(struct pool *pool, const char *turn_id)
 {
-    return abort_running(pool, NULL, turn_id);
+    return abort_running(pool, false, turn_id);
 }
 
 bool pool_turn_alive(struct pool *pool, const char *turn_id)
