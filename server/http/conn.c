@@ -101,6 +101,13 @@ void conn_deadline(struct conn *c, unsigned ms)
     watch_wake_at(c->server, when);
 }
 
+bool conn_sends_no_more(int fd)
+{
+    char byte;
+
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 void conn_refuse(struct conn *c, const struct err *err, const char *id)
 {
     CLEANUP(free_str) char *body = problem_text(err, NULL);

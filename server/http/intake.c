@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 void *intake_target(void *cls, const char *raw, struct MHD_Connection *mhd)
 {
@@ -28,6 +29,7 @@ void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr, enum MH
     if (!req)
         return;
     *ptr = NULL;
+    chunks_end(req->conn);
     if (req->ticket)
         park_abandon(req);
     stream_close(req);
@@ -152,6 +154,22 @@ static enum MHD_Result refuse_later(struct http_req *req, const struct err *err)
     return MHD_YES;
 }
 
+/* A client that sends no more in the middle of its body. Chunks are left to the watch thread: the last may be
+ * in the library's buffer. */
+static void notice_end(struct http_req *req)
+{
+    struct err early;
+
+    if (req->head.chunked || req->received >= req->head.content_length || req->conn->refused ||
+        !conn_sends_no_more(req->conn->fd))
+        return;
+    err_set(&early, ERR_BAD_REQUEST, "the request ends in the middle of its body");
+    const struct err *err = req->failure ? req->failure : &early;
+    req->status = (unsigned)err_status(err->code);
+    conn_refuse(req->conn, err, req->id);
+    shutdown(req->conn->fd, SHUT_RDWR); /* nothing can come any more: the library closes */
+}
+
 static enum MHD_Result first_call(struct http_req *req, const char *method, const char *version)
 {
     struct http_server *s = req->server;
@@ -166,12 +184,20 @@ static enum MHD_Result first_call(struct http_req *req, const char *method, cons
     req->conn->may_probe = s->config.address && strcmp(version, "HTTP/1.1") == 0;
     request_id_accept(http_header(req, "X-Request-Id"), req->id);
     trace_continue(http_header(req, "traceparent"), req->trace);
-    if (admit(req, method, &err) == 0)
-        return MHD_YES;
     bool body = req->head.chunked || req->head.content_length > 0;
-    if (body && (req->head.expects_continue || req->head.content_length > LIMIT_HTTP_SWALLOW))
-        return refuse(req, &err); /* closes: the body was not asked for, or is too much to read for nothing */
-    return refuse_later(req, &err);
+    /* The end has come, and nothing of the body: no other call will be made. */
+    bool alone = body && conn_sends_no_more(req->conn->fd) && conn_is_level(req->conn->fd, req->conn->taken);
+    if (admit(req, method, &err) < 0) {
+        if (body && (req->head.expects_continue || req->head.content_length > LIMIT_HTTP_SWALLOW))
+            return refuse(req, &err); /* closes: it was not asked for, or is too much to read for nothing */
+        if (refuse_later(req, &err) == MHD_NO)
+            return MHD_NO;
+    }
+    if (req->head.chunked)
+        chunks_begin(req);
+    if (alone)
+        notice_end(req);
+    return MHD_YES;
 }
 
 static int body_add(struct http_req *req, const char *data, size_t len, struct err *err)
@@ -219,6 +245,7 @@ enum MHD_Result intake_request(void *cls, struct MHD_Connection *mhd, const char
     (void)url; /* decoded and cut by the library; the raw target is in the request */
     if (!req)
         return MHD_NO;
+    chunks_round(req->conn);
     if (!req->begun) {
         req->begun = true;
         req->server->requests++;
@@ -227,8 +254,11 @@ enum MHD_Result intake_request(void *cls, struct MHD_Connection *mhd, const char
     if (*size > 0) {
         size_t len = *size;
         *size = 0;
-        return body_bytes(req, data, len);
+        enum MHD_Result rc = body_bytes(req, data, len);
+        notice_end(req);
+        return rc;
     }
+    chunks_end(req->conn);
     if (req->conn->refused)
         return MHD_NO;
     if (req->failure)

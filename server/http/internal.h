@@ -17,6 +17,7 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 
 #define HTTP_NEVER INT64_MAX
@@ -27,7 +28,10 @@ struct conn {
     uint32_t serial;          /* tells a connection from an earlier one with the same fd */
     _Atomic int64_t deadline; /* when the watch thread cuts it off; HTTP_NEVER: not at all */
     uint64_t taken; /* bytes of the heads and bodies so far; whoever serves it, the gate or the library */
-    bool refused;   /* the answer was written straight to the socket; what comes is dropped */
+    _Atomic(struct http_req *) chunks_of; /* whose chunks come just now; set by its server thread */
+    _Atomic pthread_t chunks_on;          /* that thread */
+    uint64_t chunks_seen;                 /* bytes read from the socket when its last round ended, or fewer */
+    bool refused; /* the answer was written straight to the socket; what comes is dropped */
     /* Under server->lock: */
     bool gated;                     /* not the library's yet: the watch thread's alone, refused included */
     struct MHD_Connection *between; /* suspended until the next request's head is there; NULL: it is not */
@@ -122,6 +126,9 @@ void conn_free(struct conn *c);
 struct conn *conn_of(struct MHD_Connection *mhd);
 /* Sets when the watch thread cuts the connection off; 0: never. */
 void conn_deadline(struct conn *c, unsigned ms);
+/* Has the client closed its sending half, and is all read? When that came together with a request, the
+ * library waits for its event in vain. */
+bool conn_sends_no_more(int fd);
 /* Writes a whole answer to the socket by itself, closes that half and lets the watch thread end the rest
  * soon: for answers the library cannot give at that moment. `id` NULL: one is made. Only while no answer is
  * under way. */
@@ -147,6 +154,16 @@ void gate_take_back(struct conn *c, struct MHD_Connection *mhd);
 /* Has all that was taken from the socket been part of the requests so far? False as well when that cannot be
  * known. Any thread, while nobody reads from the socket. */
 bool conn_is_level(int fd, uint64_t taken);
+
+/* A bound of the bytes that were taken from the socket so far, exact while none come. False: not known. On
+ * the thread that reads. */
+bool conn_bytes_read(int fd, bool upper, uint64_t *ret);
+
+/* chunks.c: all on the connection's server thread */
+void chunks_begin(struct http_req *req); /* its head is known, its chunks come now */
+void chunks_end(struct conn *c);         /* all have come, or the request ends */
+void chunks_round(struct conn *c);       /* a callback for this connection begins */
+void chunks_log(void *cls, const char *fmt, va_list args) FORMAT(2, 0);
 
 /* kick.c */
 #define KICK_CLIENTS 128 /* with fewer active ones no thread can stall */

@@ -24,6 +24,18 @@ static bool bytes_received(int fd, uint64_t *ret)
     return true;
 }
 
+bool conn_bytes_read(int fd, bool upper, uint64_t *ret)
+{
+    uint64_t before, after;
+    int unread;
+
+    /* More may come between the calls; nobody reads meanwhile. */
+    if (!bytes_received(fd, &before) || ioctl(fd, SIOCINQ, &unread) < 0 || !bytes_received(fd, &after))
+        return false;
+    *ret = (upper ? after : before) - (uint64_t)unread;
+    return true;
+}
+
 /* The library reads whatever is there into its buffer and tells nobody how much; the kernel does. */
 bool conn_is_level(int fd, uint64_t taken)
 {

@@ -145,15 +145,6 @@ enum http_result http_problem(struct http_req *req, const struct err *err, const
     return reply_owned(req, status, "application/problem+json", text, strlen(text));
 }
 
-/* A half-close that came together with the request: the library would wait for its event in vain and keep the
- * connection open. */
-static bool sends_no_more(int fd)
-{
-    char byte;
-
-    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
 /* Decided before the library decides for itself, and never the other way round: what we take back it must
  * keep as well. */
 static bool is_last(const struct http_req *req)
@@ -162,7 +153,7 @@ static bool is_last(const struct http_req *req)
     uint64_t taken = c->taken + req->received;
 
     return req->last || req->stream || req->head.closes || req->head.chunked ||
-           req->received < req->head.content_length || req->server->quiesced || sends_no_more(c->fd) ||
+           req->received < req->head.content_length || req->server->quiesced || conn_sends_no_more(c->fd) ||
            !conn_is_level(c->fd, taken);
 }
 

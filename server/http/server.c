@@ -109,8 +109,8 @@ static void defaults(struct http_config *c)
 
 static struct MHD_Daemon *start_daemon(struct http_server *s)
 {
-    unsigned flags =
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET;
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+                     MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG;
     unsigned limit = s->config.max_connections + LIMIT_HTTP_RESERVE;
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_CONNECTION_LIMIT, limit, NULL},
@@ -122,10 +122,11 @@ static struct MHD_Daemon *start_daemon(struct http_server *s)
     if (s->config.threads < 2)
         options[3] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
 
-    return MHD_start_daemon(flags, 0, NULL, NULL, intake_request, s, MHD_OPTION_ARRAY, options,
-                            MHD_OPTION_URI_LOG_CALLBACK, intake_target, s, MHD_OPTION_NOTIFY_COMPLETED,
-                            intake_completed, s, MHD_OPTION_NOTIFY_CONNECTION, conn_notify, s,
-                            MHD_OPTION_END);
+    /* The log comes first: what the options after it have to say goes there as well. */
+    return MHD_start_daemon(flags, 0, NULL, NULL, intake_request, s, MHD_OPTION_EXTERNAL_LOGGER, chunks_log,
+                            s, MHD_OPTION_ARRAY, options, MHD_OPTION_URI_LOG_CALLBACK, intake_target, s,
+                            MHD_OPTION_NOTIFY_COMPLETED, intake_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
+                            conn_notify, s, MHD_OPTION_END);
 }
 
 /* After all threads have ended: closes what never got to the library. */

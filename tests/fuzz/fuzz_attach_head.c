@@ -23,7 +23,7 @@ static void *send_in_parts(void *arg)
 
     for (size_t at = 0; at < side->size;) {
         size_t len = side->size - at < side->part ? side->size - at : side->part;
-        ssize_t n = send(side->fd, side->data + at, len, MSG_NOSIGNAL);
+        ssize_t n = RETRY(send(side->fd, side->data + at, len, MSG_NOSIGNAL));
         if (n <= 0)
             break; /* refused before all was read */
         at += (size_t)n;
@@ -39,13 +39,13 @@ static void check_rest(int fd, const char *rest, size_t len)
 
     fcntl(fd, F_SETFL, 0);
     while (len > 0) {
-        ssize_t n = recv(fd, byte, sizeof byte < len ? sizeof byte : len, 0);
+        ssize_t n = RETRY(recv(fd, byte, sizeof byte < len ? sizeof byte : len, 0));
         PROPERTY(n > 0 && memcmp(byte, rest, (size_t)n) == 0, "the container's bytes are lost, %zu to come",
                  len);
         rest += n;
         len -= (size_t)n;
     }
-    PROPERTY(recv(fd, byte, 1, 0) == 0, "more than was sent");
+    PROPERTY(RETRY(recv(fd, byte, 1, 0)) == 0, "more than was sent");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -195,14 +195,15 @@ static void check_all(const char *text, const struct wire_stream *sent, const st
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
-    size_t split = fuzz_byte(&in);
+    uint8_t how = fuzz_byte(&in);
+    const struct wire_manner manner = {.polite = how & 2, .split = how / 4 * 16u};
     CLEANUP(free_str) char *text = fuzz_text(in.data, in.size);
     CLEANUP(wire_free) struct wire_stream sent;
     CLEANUP(wire_answers_free) struct wire_answers got;
     struct broker_stats stats;
 
     wire_read(text, in.size, &sent);
-    wire_talk(&(struct wire_place){.path = path}, text, in.size, split * 4, &sent, &got);
+    wire_talk(&(struct wire_place){.path = path}, text, in.size, &manner, &sent, &got);
     check_all(text, &sent, &got);
     broker_stats(broker, &stats);
     PROPERTY(!stats.budget_spent, "the budget is spent after %u calls", stats.calls);

@@ -230,7 +230,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CLEANUP(wire_answers_free) struct wire_answers got;
 
     wire_read(text, in.size, &sent);
-    wire_talk(&places[how & 1], text, in.size, how / 2 * 8u, &sent, &got);
+    const struct wire_manner manner = {.polite = how & 2, .split = how / 4 * 16u};
+    wire_talk(&places[how & 1], text, in.size, &manner, &sent, &got);
     check_all(&sent, &got);
     check_connections();
     return 0;

@@ -26,7 +26,7 @@ static const char *read_request(int fd, struct buf *request)
 
     while (!end || request->len < want) {
         PROPERTY(buf_reserve(request, 65536, &err) == 0, "a request of %zu bytes", request->len);
-        ssize_t n = recv(fd, request->data + request->len, 65536, 0);
+        ssize_t n = RETRY(recv(fd, request->data + request->len, 65536, 0));
         if (n <= 0)
             return NULL;
         request->len += (size_t)n;
@@ -55,7 +55,7 @@ static void serve(int fd)
              request.data);
     fake.answer(path, body, request.len - (size_t)(body - request.data), &answer);
     for (size_t at = 0; at < answer.len;) {
-        ssize_t n = send(fd, answer.data + at, answer.len - at, MSG_NOSIGNAL);
+        ssize_t n = RETRY(send(fd, answer.data + at, answer.len - at, MSG_NOSIGNAL));
         if (n <= 0)
             return; /* refused before all was read */
         at += (size_t)n;
@@ -66,7 +66,7 @@ static void *accept_all(void *arg)
 {
     (void)arg;
     for (;;) {
-        int fd = accept4(fake.fd, NULL, NULL, SOCK_CLOEXEC);
+        int fd = RETRY(accept4(fake.fd, NULL, NULL, SOCK_CLOEXEC));
         PROPERTY(fd >= 0, "accept");
         pthread_mutex_lock(&fake.lock);
         fake.begun++;

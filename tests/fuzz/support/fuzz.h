@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 
+#include <errno.h>
 #include <stdbool.h>
 
 #define PROPERTY(holds, ...)                                                                                 \
@@ -12,6 +13,16 @@
             fuzz_broken(__FILE__, __LINE__, __VA_ARGS__);                                                    \
     } while (0)
 _Noreturn void fuzz_broken(const char *file, int line, const char *fmt, ...) FORMAT(3, 4);
+
+/* A call that signals may interrupt: libFuzzer keeps its time with one. */
+#define RETRY(call)                                                                                          \
+    __extension__({                                                                                          \
+        __typeof__(call) rc_;                                                                                \
+        do                                                                                                   \
+            rc_ = (call);                                                                                    \
+        while (rc_ < 0 && errno == EINTR);                                                                   \
+        rc_;                                                                                                 \
+    })
 
 /* Called by libFuzzer. */
 int LLVMFuzzerInitialize(int *argc, char ***argv);

@@ -223,6 +223,7 @@ void wire_read(const char *data, size_t len, struct wire_stream *ret)
             ret->rest = req;
             return;
         }
+        req.end = (size_t)(r.at - data);
         ret->list[ret->count++] = req;
     }
 }
@@ -326,12 +327,8 @@ static void parse_answers(struct wire_answers *a, const struct wire_stream *sent
 static bool comes_something(int fd, int patience_ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    int ready;
 
-    do
-        ready = poll(&p, 1, patience_ms);
-    while (ready < 0 && errno == EINTR);
-    return ready > 0;
+    return RETRY(poll(&p, 1, patience_ms)) > 0;
 }
 
 /* False at the end of the connection. */
@@ -342,7 +339,7 @@ static bool receive(int fd, struct buf *b)
     PROPERTY(comes_something(fd, PATIENCE_MS), "the server neither answers nor closes; so far: %s",
              b->data ? b->data : "nothing");
     PROPERTY(buf_reserve(b, 65536, &err) == 0, "an answer of %zu bytes", b->len);
-    ssize_t n = recv(fd, b->data + b->len, 65536, 0);
+    ssize_t n = RETRY(recv(fd, b->data + b->len, 65536, 0));
     b->len += n > 0 ? (size_t)n : 0;
     b->data[b->len] = '\0';
     return n > 0;
@@ -354,12 +351,12 @@ static bool send_all(int fd, const char *data, size_t len, struct buf *answers)
 {
     while (len > 0) {
         struct pollfd p = {.fd = fd, .events = POLLIN | POLLOUT};
-        PROPERTY(poll(&p, 1, PATIENCE_MS) > 0, "the server takes no more, %zu bytes to go", len);
+        PROPERTY(RETRY(poll(&p, 1, PATIENCE_MS)) > 0, "the server takes no more, %zu bytes to go", len);
         if ((p.revents & POLLIN) && !receive(fd, answers))
             return false;
         if (!(p.revents & POLLOUT))
             continue;
-        ssize_t n = send(fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = RETRY(send(fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT));
         if (n < 0 && errno != EAGAIN)
             return true;
         data += n > 0 ? n : 0;
@@ -378,7 +375,7 @@ static int dial(const struct wire_place *place)
     PROPERTY(fd >= 0, "no socket: %s", strerror(errno));
     if (place->path) {
         memcpy(local.sun_path, place->path, strlen(place->path) + 1);
-        rc = connect(fd, (struct sockaddr *)&local, sizeof local);
+        rc = RETRY(connect(fd, (struct sockaddr *)&local, sizeof local));
     } else {
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         rc = connect(fd, (struct sockaddr *)&remote, sizeof remote);
@@ -387,26 +384,53 @@ static int dial(const struct wire_place *place)
     return fd;
 }
 
-void wire_talk(const struct wire_place *to, const char *data, size_t len, size_t split,
+/* Reads until `count` answers are there, or no more can come. False at the end of the connection. */
+static bool await_answers(int fd, size_t count, const struct wire_stream *sent, struct wire_answers *ret,
+                          bool open)
+{
+    for (;;) {
+        parse_answers(ret, sent, !open);
+        bool last = ret->count > 0 && ret->list[ret->count - 1].close;
+        if (!open || last || ret->count >= count)
+            return open;
+        open = receive(fd, &ret->bytes);
+    }
+}
+
+static bool send_politely(int fd, const char *data, size_t len, const struct wire_stream *sent,
+                          struct wire_answers *ret)
+{
+    bool open = true;
+    size_t at = 0;
+
+    for (size_t i = 0; i < sent->count && open && ret->count == i; i++) {
+        open = send_all(fd, data + at, sent->list[i].end - at, &ret->bytes);
+        at = sent->list[i].end;
+        open = await_answers(fd, i + 1, sent, ret, open);
+    }
+    return open && send_all(fd, data + at, len - at, &ret->bytes);
+}
+
+static bool send_in_parts(int fd, const char *data, size_t len, size_t split, struct wire_answers *ret)
+{
+    split = split < len ? split : len;
+    if (!send_all(fd, data, split, &ret->bytes))
+        return false;
+    if (split > 0 && split < len) /* now and then long enough for the server to take up the first part */
+        clock_sleep_ms(split % 32 == 0);
+    return send_all(fd, data + split, len - split, &ret->bytes);
+}
+
+void wire_talk(const struct wire_place *to, const char *data, size_t len, const struct wire_manner *how,
                const struct wire_stream *sent, struct wire_answers *ret)
 {
     CLEANUP(close_fd) int fd = dial(to);
 
     *ret = (struct wire_answers){.bytes = BUF_INIT(64 << 20)};
-    split = split < len ? split : len;
-    bool open = send_all(fd, data, split, &ret->bytes);
-    if (open && split < len) {
-        clock_sleep_ms(split % 8 ==
-                       0); /* now and then long enough for the server to take up the first part */
-        open = send_all(fd, data + split, len - split, &ret->bytes);
-    }
-    for (;;) {
-        parse_answers(ret, sent, !open);
-        bool last = ret->count > 0 && ret->list[ret->count - 1].close;
-        if (!open || last || ret->count >= sent->count)
-            break;
-        open = receive(fd, &ret->bytes);
-    }
+    bool open =
+        how->polite ? send_politely(fd, data, len, sent, ret) : send_in_parts(fd, data, len, how->split, ret);
+    open = await_answers(fd, sent->count, sent, ret, open);
+
     shutdown(fd, SHUT_WR);
     /* Half a request may be kept until its time is up. */
     bool half = sent->tail == WIRE_PARTIAL || sent->tail == WIRE_LOOSE;

@@ -24,6 +24,7 @@ struct wire_request {
     bool expects;
     char *body;
     size_t body_len;
+    size_t end; /* where it ends in the stream */
 };
 
 struct wire_stream {
@@ -63,10 +64,16 @@ struct wire_answers {
                      refusals */
 };
 
-/* Sends data in two parts (the first `split` bytes, then the rest) on a new connection, waits for an answer
- * to each of the stream's whole requests, closes the sending half, and reads to the end. Breaks when the
- * server keeps a whole request waiting or does not close. */
-void wire_talk(const struct wire_place *to, const char *data, size_t len, size_t split,
+/* How data is sent: all at once, in two parts, or each request only after the answer to the one before. */
+struct wire_manner {
+    size_t split; /* bytes of the first part; 0: one part */
+    bool polite;
+};
+
+/* Sends data on a new connection, waits for an answer to each of the stream's whole requests, closes the
+ * sending half, and reads to the end. Breaks when the server keeps a whole request waiting or does not close.
+ */
+void wire_talk(const struct wire_place *to, const char *data, size_t len, const struct wire_manner *how,
                const struct wire_stream *sent, struct wire_answers *ret);
 void wire_answers_free(struct wire_answers *a);
 /* The value of a field of the head, which may come once; copied. NULL when it is not there. Caller frees. */

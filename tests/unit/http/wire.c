@@ -1,6 +1,8 @@
 /* Over real sockets: what a client sees, and what an attacker may not make of it. */
 #include "peer.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
 #include <sys/socket.h>
 
@@ -252,6 +254,81 @@ Test(wire, keeps_the_connection)
         cr_assert_eq(peer_status(peer_read(fd, "}")), 415);
     }
     close(fd);
+}
+
+/* The end of the stream often comes together with the last bytes. Either way it is noticed at once, not when
+ * the body's time is up; only when the library sees it first there is no answer. */
+Test(wire, a_request_that_ends_in_its_body)
+{
+    static const char *const requests[] = {
+        "POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 7\r\n\r\n{\"a\"",
+        "POST /echo HTTP/1.1\r\n" HOST JSON "Content-Length: 7\r\n\r\n",
+        "POST /nothing HTTP/1.1\r\n" HOST JSON "Content-Length: 7\r\n\r\n{",
+    };
+    size_t told = 0;
+
+    for (size_t i = 0; i < 300; i++) {
+        int fd = peer_connect(&f);
+        int64_t start = clock_mono_ms();
+        peer_send(fd, requests[i % 3]);
+        shutdown(fd, SHUT_WR);
+        const char *answer = peer_read(fd, NULL);
+        cr_assert(!*answer || peer_status(answer) == (i % 3 == 2 ? 404 : 400), "%s", answer);
+        cr_assert(!*answer || i % 3 == 2 || strstr(answer, "middle of its body"), "%s", answer);
+        told += *answer != '\0';
+        cr_assert_lt(clock_mono_ms() - start, 5000);
+        close(fd);
+    }
+    cr_assert_gt(told, 0);
+}
+
+static int chunks_begun(const char *first)
+{
+    int fd = peer_connect(&f);
+
+    peer_send(fd, "POST /echo HTTP/1.1\r\n" HOST JSON "Transfer-Encoding: chunked\r\n\r\n");
+    peer_send(fd, first);
+    clock_sleep_ms(20); /* read by itself */
+    return fd;
+}
+
+/* The library notices, and does not say whose they are. Others that send chunks are not taken for it. */
+Test(wire, broken_chunks)
+{
+    static const char *const broken[] = {
+        "3\r\n{\"aXX", "zz\r\n", "-1\r\n", "2\r\n{}\r\nrubbish\r\n", "2\r\n{}\r\n0\r\nno\r\n\r\n", "\r\n"};
+    int in_data = chunks_begun("4\r\n{"), after_one = chunks_begun("2\r\n{\"\r\n");
+
+    for (size_t i = 0; i < ARRAY_LEN(broken); i++) {
+        for (int late = 0; late < 2; late++) {
+            int fd = chunks_begun(late ? "" : broken[i]);
+            peer_send(fd, late ? broken[i] : "");
+            const char *answer = peer_read(fd, NULL);
+            cr_assert_eq(peer_status(answer), 400, "%zu %d: %s", i, late, answer);
+            cr_assert(strstr(answer, "chunks of the body are broken"), "%zu %d: %s", i, late, answer);
+            close(fd);
+        }
+    }
+    peer_send(in_data, "  }\r\n0\r\n\r\n");
+    cr_assert_eq(peer_status(peer_read(in_data, NULL)), 200);
+    peer_send(after_one, "5\r\na\":1}\r\n0\r\n\r\n");
+    cr_assert_eq(peer_status(peer_read(after_one, NULL)), 200);
+    close(in_data);
+    close(after_one);
+}
+
+/* In the middle of a chunk's head two connections look alike: one gets the library's page, and nobody is
+ * wronged. */
+Test(wire, broken_chunks_beside_half_a_size)
+{
+    int half = chunks_begun("1");
+    int fd = chunks_begun("zz\r\n");
+
+    cr_assert_eq(peer_status(peer_read(fd, NULL)), 400);
+    peer_send(half, "0\r\n{\"a\":    123456}\r\n0\r\n\r\n");
+    cr_assert_eq(peer_status(peer_read(half, NULL)), 200);
+    close(fd);
+    close(half);
 }
 
 /* What the library holds in its buffer no gate has seen; the client asks again. (RFC 9112 section 9.3.2) */
