@@ -60,6 +60,15 @@ static int look_job(struct store *st, void *arg, struct err *err)
     return 0;
 }
 
+void turn_answer(struct http_req *req, const struct turn *turn, bool ended)
+{
+    if (!ended) {
+        http_header_add(req, "Location", "/v1/turns/%s", turn->id);
+        http_header_add(req, "Retry-After", "%u", queue_retry_after(service_of(req)->queue));
+    }
+    http_reply_json(req, ended ? 200 : 202, turn_view(turn, auth_scope(caller_of(req), SCOPE_TURNS_READ)));
+}
+
 /* Answers when there is something to answer: an end, a revoked key, a failure, or (now) the state as it
  * is. True when it did. */
 static bool try_answer(struct http_req *req, const struct wait *w, bool now)
@@ -82,11 +91,7 @@ static bool try_answer(struct http_req *req, const struct wait *w, bool now)
         turn_ended(turn->status) && !(w->dead && w->sv->host.turn_alive(w->sv->host.host, w->turn_id));
     if (!ended && !now)
         return false;
-    if (!ended) {
-        http_header_add(req, "Location", "/v1/turns/%s", w->turn_id);
-        http_header_add(req, "Retry-After", "%u", queue_retry_after(w->sv->queue));
-    }
-    http_reply_json(req, ended ? 200 : 202, turn_view(turn, auth_scope(caller_of(req), SCOPE_TURNS_READ)));
+    turn_answer(req, turn, ended);
     return true;
 }
 

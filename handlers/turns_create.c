@@ -26,7 +26,8 @@ struct creation {
     char id[TURN_ID_SIZE];
     char key_id[KEY_ID_SIZE];
     char traceparent[TRACEPARENT_SIZE];
-    int64_t began_ms; /* monotonic: the body was complete */
+    int64_t began_ms;   /* monotonic: the body was complete */
+    int64_t created_ms; /* wall; as committed */
     char *channel;
     json_t *request; /* as stored: the body without its channel */
     bool ignored;
@@ -64,6 +65,8 @@ static int find_first(struct store *st, void *arg, struct err *err)
 static int insert_job(struct store *st, void *arg, struct err *err)
 {
     struct creation *c = arg;
+
+    c->created_ms = clock_wall_ms();
     struct turn_new t = {.id = c->id,
                          .channel = c->channel,
                          .key_id = c->key_id,
@@ -73,7 +76,7 @@ static int insert_job(struct store *st, void *arg, struct err *err)
                          .position = c->place ? queue_ahead(c->place) : 0,
                          .ignored = c->ignored,
                          .max_attempts = (int)json_integer_value(json_object_get(c->request, "max_attempts")),
-                         .now_ms = clock_wall_ms()};
+                         .now_ms = c->created_ms};
 
     if (!c->idempotent.name[0])
         return turns_insert(st, &t, err);
@@ -105,6 +108,18 @@ static enum http_result refuse(struct http_req *req, const struct err *err, cons
     return http_problem(req, err, faults);
 }
 
+/* As it was committed: what became of it since, the client asks for. */
+static enum http_result accepted(struct http_req *req, const struct creation *c)
+{
+    struct turn t = {
+        .channel = c->channel, .request = c->request, .status = TURN_QUEUED, .created_ms = c->created_ms};
+
+    memcpy(t.id, c->id, sizeof t.id);
+    memcpy(t.traceparent, c->traceparent, sizeof t.traceparent);
+    turn_answer(req, &t, false);
+    return HTTP_DONE;
+}
+
 static enum http_result inserted(struct http_req *req, const struct err *result, void *arg)
 {
     const struct creation *c = arg;
@@ -121,6 +136,8 @@ static enum http_result inserted(struct http_req *req, const struct err *result,
     }
     if (c->prefer.applied && !c->ignored)
         http_header_add(req, "Preference-Applied", "%s", c->prefer.applied);
+    if (c->prefer.wait_s == 0 && !c->ignored && !c->first[0])
+        return accepted(req, c);
     return turn_wait(req, id, c->prefer.wait_s);
 }
 
@@ -155,7 +172,7 @@ static int take_body(struct creation *c, json_t *body, struct err *err)
 }
 
 /* The turn must fit on the worker's line, with the operator's prompt. (mission.md section 1) */
-static int check_line(const struct creation *c, struct err *err)
+static int check_line(const struct http_req *req, const struct creation *c, struct err *err)
 {
     const struct config *config = c->sv->config;
     struct worker_turn turn = {.id = c->id,
@@ -165,7 +182,11 @@ static int check_line(const struct creation *c, struct err *err)
                                .time_zone = config->model.time_zone,
                                .deadline_ms = config->limits.timeout_ms};
     CLEANUP(free_str) char *line = NULL;
+    size_t body;
 
+    http_body(req, &body);
+    if (worker_turn_fits(&turn, body))
+        return 0;
     return worker_turn_line(&turn, &line, err);
 }
 
@@ -190,16 +211,12 @@ static int check_body(const struct config *config, json_t *body, struct json_fau
 static int enabled_job(struct store *st, void *arg, struct err *err)
 {
     CLEANUP(channel_free_p) struct channel *channel = NULL;
-    int rc = channels_get(st, arg, &channel, err);
 
-    if (rc < 0 && err->code != ERR_NOT_FOUND)
-        return -1;
-    if (rc < 0 || !channel->enabled)
-        return err_set(err, ERR_CHANNEL_DISABLED, "turn the channel on first: PUT /v1/channels/{key}");
-    return 0;
+    return channels_expect_enabled(st, arg, &channel, err);
 }
 
-/* Everything before the commit. A disabled channel is refused before a full queue; the commit looks again. */
+/* Everything before the commit, which looks whether the channel is enabled. That it is not is told rather
+ * than that the queue is full. */
 static int prepare(const struct http_req *req, struct creation *c, struct json_faults *faults,
                    struct err *err)
 {
@@ -208,15 +225,16 @@ static int prepare(const struct http_req *req, struct creation *c, struct json_f
     if (http_body_json(req, &body, err) < 0 || check_body(c->sv->config, body, faults, err) < 0 ||
         take_body(c, body, err) < 0)
         return -1;
-    if (access_channel(req, c->channel, SCOPE_TURNS, err) < 0 || check_line(c, err) < 0)
+    if (access_channel(req, c->channel, SCOPE_TURNS, err) < 0 || check_line(req, c, err) < 0)
         return -1;
     if (!c->sv->host.has_room(c->sv->host.host))
         return err_set(err, ERR_DISK_FULL, "new turns are refused until there is room");
-    if (db_read(c->sv->db, enabled_job, c->channel, err) < 0)
-        return -1;
-    if (c->ignored)
+    if (c->ignored || queue_reserve(c->sv->queue, c->channel, c->key_id, &c->place, err) == 0)
         return 0;
-    return queue_reserve(c->sv->queue, c->channel, c->key_id, &c->place, err);
+    struct err first;
+    if (db_read(c->sv->db, enabled_job, c->channel, &first) < 0)
+        *err = first;
+    return -1;
 }
 
 enum http_result turns_create(struct http_req *req)
@@ -232,7 +250,7 @@ enum http_result turns_create(struct http_req *req)
     c->sv = service_of(req);
     c->began_ms = clock_mono_ms();
     c->prefer = prefer_parse(http_header(req, "Prefer"));
-    id_new("turn_", c->id, sizeof c->id);
+    id_new_in_time("turn_", c->id, sizeof c->id);
     snprintf(c->traceparent, sizeof c->traceparent, "%s", http_traceparent(req));
     snprintf(c->key_id, sizeof c->key_id, "%s", caller_of(req)->key_id);
     if (idempotent_read(req, &c->idempotent, &err) < 0)

@@ -23,6 +23,20 @@ static json_t *common_members(const struct worker_turn *turn)
                      "deadline_ms", (json_int_t)turn->deadline_ms);
 }
 
+/* What a value was read from, and a string, grow at most so many times when they are written: 1e9 is
+ * 1000000000.0, a control character \u0001. */
+#define VALUE_GROWS  8
+#define STRING_GROWS 6
+#define FRAME        4096 /* all the rest of a line */
+
+bool worker_turn_fits(const struct worker_turn *turn, size_t body)
+{
+    size_t strings = strlen(turn->model) + strlen(turn->prompt) + strlen(turn->time_zone);
+
+    return body < LIMIT_TURN_LINE / VALUE_GROWS &&
+           FRAME + VALUE_GROWS * body + STRING_GROWS * strings < LIMIT_TURN_LINE - LIMIT_WORKER_ADDS;
+}
+
 int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err)
 {
     CLEANUP(json_free) json_t *line = common_members(turn);

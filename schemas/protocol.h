@@ -19,6 +19,9 @@ struct worker_turn {
  * LIMIT_TURN_LINE, with messages LIMIT_WORKER_ADDS less. */
 MUST_USE int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err);
 
+/* Whether the line of a turn whose body had that many bytes fits in any case; else only the line can tell. */
+bool worker_turn_fits(const struct worker_turn *turn, size_t body);
+
 struct worker_reply {
     bool ok;
     json_t *reply; /* {text, tool_calls?, data?}, as stored and answered; the caller's */

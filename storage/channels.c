@@ -69,6 +69,17 @@ int channels_get(struct store *st, const char *key, struct channel **ret, struct
     return rc < 0 ? -1 : from_row(stmt, ret, err);
 }
 
+int channels_expect_enabled(struct store *st, const char *key, struct channel **ret, struct err *err)
+{
+    int rc = channels_get(st, key, ret, err);
+
+    if (rc < 0 && err->code != ERR_NOT_FOUND)
+        return -1;
+    if (rc < 0 || !(*ret)->enabled)
+        return err_set(err, ERR_CHANNEL_DISABLED, "turn the channel on first: PUT /v1/channels/{key}");
+    return 0;
+}
+
 /* The channel's version, 0 when there is none. */
 static int version_of(struct store *st, const char *key, int64_t *ret, struct err *err)
 {

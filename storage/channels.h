@@ -27,6 +27,9 @@ MUST_USE int channel_key_check(const char *key, struct err *err);
 
 /* ERR_NOT_FOUND when there is none. */
 MUST_USE int channels_get(struct store *st, const char *key, struct channel **ret, struct err *err);
+/* ERR_CHANNEL_DISABLED when it is not enabled, or not known. *ret is the caller's also then. */
+MUST_USE int channels_expect_enabled(struct store *st, const char *key, struct channel **ret,
+                                     struct err *err);
 /* Makes or changes. `if_version`: -1 any; 0 must not exist; else must have that version (ERR_PRECONDITION).
  */
 MUST_USE int channels_put(struct store *st, const char *key, bool enabled, int64_t if_version, int64_t now_ms,

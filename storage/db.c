@@ -144,6 +144,7 @@ static int open_writer(struct db *db, struct err *err)
     if (store_open(db->path, SQLITE_OPEN_READWRITE, &db->writer, err) < 0 ||
         store_migrate(db->writer, err) < 0 || store_exec(db->writer, "PRAGMA journal_mode = WAL", err) < 0 ||
         store_exec(db->writer, "PRAGMA synchronous = FULL", err) < 0 ||
+        store_exec(db->writer, "PRAGMA wal_autocheckpoint = 4000", err) < 0 ||
         reserve_init(&db->reserve, db->path, err) < 0)
         return -1;
     reserve_take(&db->reserve);

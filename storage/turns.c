@@ -7,23 +7,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static int channel_enabled(struct store *st, const char *key, struct channel **ret, struct err *err)
-{
-    if (channels_get(st, key, ret, err) < 0)
-        return err->code == ERR_NOT_FOUND ? err_set(err, ERR_CHANNEL_DISABLED, "the channel is not enabled")
-                                          : -1;
-    return (*ret)->enabled ? 0 : err_set(err, ERR_CHANNEL_DISABLED, "the channel is not enabled");
-}
-
+/* Right after the turn's row: its number is the last one given, and it has no event yet. */
 static int append_first(struct store *st, const struct turn_new *t, struct err *err)
 {
     CLEANUP(json_free)
     json_t *data = t->ignored ? json_pack("{s:s}", "status", turn_status_name(TURN_IGNORED))
                               : json_pack("{s:I}", "position", (json_int_t)t->position);
 
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
+    int64_t seq = sqlite3_last_insert_rowid(st->sqlite);
+
     if (!data)
         return err_no_memory(err);
-    return events_append(st, t->id, t->ignored ? "ended" : "queued", data, t->now_ms, err);
+    if (stmt_get(st, "INSERT INTO events (turn, n, type, at_ms, data) VALUES (?, 1, ?, ?, ?)", &stmt, err) <
+            0 ||
+        stmt_bind(st, stmt, err, "isij", seq, t->ignored ? "ended" : "queued", t->now_ms, data) < 0)
+        return -1;
+    return stmt_run(st, stmt, err);
 }
 
 int turns_insert(struct store *st, const struct turn_new *t, struct err *err)
@@ -32,7 +32,7 @@ int turns_insert(struct store *st, const struct turn_new *t, struct err *err)
     CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
     const char *speaker = json_str(json_object_get(t->request, "speaker"), "id");
 
-    if (channel_enabled(st, t->channel, &c, err) < 0)
+    if (channels_expect_enabled(st, t->channel, &c, err) < 0)
         return -1;
     if (stmt_get(st,
                  "INSERT INTO turns (id, channel, key_id, status, request, created_ms, finished_ms, "
@@ -91,7 +91,7 @@ int turns_start(struct store *st, const char *id, const char *slot, const char *
         return read_reset(st, t, reset, reset_seen, err);
     if (t->status != TURN_QUEUED)
         return err_set(err, ERR_CONFLICT, "the turn is %s, not queued", turn_status_name(t->status));
-    if (channel_enabled(st, t->channel, &c, err) < 0)
+    if (channels_expect_enabled(st, t->channel, &c, err) < 0)
         return -1;
     /* A reset in the turn's own body counts as one asked for now, so that it outlives a failure. */
     if (json_is_true(json_object_get(t->request, "reset")) && channels_reset(st, t->channel, now_ms, err) < 0)
@@ -160,7 +160,9 @@ int turns_cancel_queued(struct store *st, const char *channel, enum ending why, 
     for (;;) {
         CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
         char id[TURN_ID_SIZE];
-        if (stmt_get(st, "SELECT id FROM turns WHERE channel = ? AND status = 'queued' ORDER BY seq LIMIT 1",
+        if (stmt_get(st,
+                     "SELECT id FROM turns WHERE channel = ? AND status = 'queued' AND status IN ('queued', "
+                     "'running') ORDER BY seq LIMIT 1",
                      &stmt, err) < 0 ||
             stmt_bind(st, stmt, err, "s", channel) < 0)
             return -1;

@@ -1,6 +1,9 @@
 #include "base/id.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/random.h>
 
@@ -31,4 +34,13 @@ void id_new(const char *prefix, char *out, size_t size)
 
     id_hex(hex, 16);
     snprintf(out, size, "%s%s", prefix, hex);
+}
+
+void id_new_in_time(const char *prefix, char *out, size_t size)
+{
+    char hex[ID_HEX_128];
+    uint64_t ms = (uint64_t)clock_wall_ms() & 0xFFFFFFFFFFFF;
+
+    id_hex(hex, 10);
+    snprintf(out, size, "%s%012" PRIx64 "%s", prefix, ms, hex);
 }

@@ -23,7 +23,7 @@
 #define HEAD_MAX   4096
 #define ANSWER_MAX 16384
 
-static atomic_bool over;
+static atomic_bool over; /* for the clients */
 
 static void fail(const char *what)
 {
@@ -50,6 +50,7 @@ struct place {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
 static struct place *head, **tail = &head;
+static bool no_more; /* for the writer: all clients have ended; under lock */
 
 static void run_sql(sqlite3 *db, const char *sql)
 {
@@ -61,13 +62,9 @@ static void run_sql(sqlite3 *db, const char *sql)
 
 static struct place *take_batch(void)
 {
-    struct timespec soon;
-
-    clock_gettime(CLOCK_REALTIME, &soon);
-    soon.tv_sec++;
     pthread_mutex_lock(&lock);
-    while (!head && !over)
-        pthread_cond_timedwait(&work, &lock, &soon);
+    while (!head && !no_more)
+        pthread_cond_wait(&work, &lock);
     struct place *batch = head, *last = batch;
     for (unsigned n = 1; last && n < BATCH && last->next; n++)
         last = last->next;
@@ -124,7 +121,7 @@ static void make_tables(sqlite3 *db)
         db,
         "INSERT INTO turns (id, channel, key_id, status, request, created_ms, traceparent, speaker_id, "
         "accept_ms) "
-        "VALUES ('turn_' || lower(hex(randomblob(16))), 'bench:c' || abs(random() % 64), '0123456789abcdef', "
+        "VALUES (printf('turn_%012x', unixepoch() * 1000) || lower(hex(randomblob(10))), 'bench:c' || abs(random() % 64), '0123456789abcdef', "
         "'queued', '{\"speaker\":{\"id\":\"u1\",\"name\":\"Ada\"},\"text\":\"hello\"}', 1780000000000, "
         "'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', 'u1', 0)",
         &insert);
@@ -276,6 +273,10 @@ int main(int argc, char **argv)
         if (pthread_create(&writer, NULL, write_batches, argv[2]) != 0)
             fail("thread");
         printf("%.0f\n", measure(insert_rows, atof(argv[argc - 1])));
+        pthread_mutex_lock(&lock);
+        no_more = true;
+        pthread_cond_signal(&work);
+        pthread_mutex_unlock(&lock);
         pthread_join(writer, NULL);
         return 0;
     }

@@ -409,6 +409,26 @@ Test(id, is_hex_of_its_size_and_never_the_same)
     cr_assert_eq(strlen(small), 7);
 }
 
+Test(id, in_time_grow_and_differ)
+{
+    char before[40], after[40];
+    int64_t start = clock_wall_ms();
+
+    id_new_in_time("turn_", before, sizeof before);
+    cr_assert_eq(strlen(before), 37);
+    cr_assert_eq(strspn(before + 5, "0123456789abcdef"), 32);
+    char first[13] = "";
+    memcpy(first, before + 5, 12);
+    int64_t ms = (int64_t)strtoull(first, NULL, 16);
+    cr_assert(ms >= start && ms <= clock_wall_ms());
+    for (int i = 0; i < 1000; i++) {
+        id_new_in_time("turn_", after, sizeof after);
+        cr_assert(strncmp(after, before, 17) >= 0, "%s after %s", after, before);
+        cr_assert_str_neq(after + 17, before + 17);
+        memcpy(before, after, sizeof before);
+    }
+}
+
 Test(secret, copies_compares_and_hashes)
 {
     struct err err;

@@ -1,3 +1,4 @@
+#include "base/buf.h"
 #include "base/limits.h"
 #include "schemas/protocol.h"
 #include "schemas/schema.h"
@@ -73,6 +74,37 @@ Test(turn_line, has_at_most_256_kib_with_its_newline)
         json_decref(empty);
     }
     free(text);
+}
+
+/* Bodies of what grows most when it is written again, up to the first that may not fit. */
+Test(turn_line, fits_when_its_body_is_known_to)
+{
+    static const char *const parts[] = {"1e9,",          "1e16,",        "1E-9,",
+                                        "[],",           "\"\\u0001\",", "\"\\ud83d\\ude00\",",
+                                        "\"\xC3\xA4\",", "{\"\":0.1},"};
+    struct err err;
+
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        size_t part = strlen(parts[i]), fitting = 0;
+        for (size_t len = 0; len < LIMIT_TURN_LINE; len += 4096) {
+            CLEANUP(buf_free) struct buf body = BUF_INIT(LIMIT_TURN_LINE);
+            CLEANUP(json_free) json_t *value = NULL;
+            CLEANUP(free_str) char *line = NULL;
+            cr_assert_eq(buf_add(&body, "[", 1, &err), 0);
+            while (body.len + part + 2 < len)
+                cr_assert_eq(buf_add(&body, parts[i], part, &err), 0);
+            cr_assert_eq(buf_add(&body, "0]", 2, &err), 0);
+            cr_assert_eq(json_parse(body.data, body.len, &value, &err), 0, "%s", err.text);
+            CLEANUP(json_free) json_t *request = request_of("");
+            json_object_set(request, "messages", value);
+            struct worker_turn turn = make(request);
+            if (!worker_turn_fits(&turn, body.len))
+                break;
+            fitting++;
+            cr_assert_eq(worker_turn_line(&turn, &line, &err), 0, "%s %zu: %s", parts[i], len, err.text);
+        }
+        cr_assert(fitting > 3, "%zu", fitting);
+    }
 }
 
 static void refused(const char *line, enum err_code code, const char *part)

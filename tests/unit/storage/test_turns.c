@@ -294,3 +294,52 @@ Test(turns, damaged_rows_fail_closed)
     cr_assert_eq(err.code, ERR_DATABASE, "%s", err.text);
     rig_close(&r);
 }
+
+static int nothing(const struct turn *t, void *arg, struct err *err)
+{
+    (void)t;
+    (void)arg;
+    (void)err;
+    return 0;
+}
+
+static void no_one(const char *id, void *arg)
+{
+    (void)id;
+    (void)arg;
+}
+
+/* What runs every second, or for each of many: SQLite itself says whether it read all rows. */
+static int look_at_open_ones(struct store *st, void *arg, struct err *err)
+{
+    (void)arg;
+    cr_assert_eq(turns_each(st, TURN_QUEUED, nothing, NULL, err), 0, "%s", err->text);
+    cr_assert_eq(turns_each(st, TURN_RUNNING, nothing, NULL, err), 0, "%s", err->text);
+    cr_assert_eq(turns_cancel_queued(st, "web:a", END_CANCELED, 1, no_one, NULL, err), 0, "%s", err->text);
+    for (sqlite3_stmt *stmt = NULL; (stmt = sqlite3_next_stmt(st->sqlite, stmt));)
+        cr_assert_eq(sqlite3_stmt_status(stmt, SQLITE_STMTSTATUS_FULLSCAN_STEP, 0), 0, "%s",
+                     sqlite3_sql(stmt));
+    return 0;
+}
+
+Test(turns, open_ones_are_found_without_reading_the_ended)
+{
+    struct rig r = open_with_channel();
+    struct err err;
+    bool reset;
+    int64_t seen;
+
+    for (int i = 0; i < 20; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "turn_%d", i);
+        cr_assert_eq(rig_insert(r.db, id, "web:a", PLAIN, false, &err), 0, "%s", err.text);
+        if (i == 19)
+            break;
+        cr_assert_eq(rig_start(r.db, id, &reset, &seen, &err), 0, "%s", err.text);
+        cr_assert_eq(rig_end(r.db, id, END_NONE, seen, &err), 0, "%s", err.text);
+    }
+    rig_reopen(&r); /* statements of its own only */
+    cr_assert_eq(db_write(r.db, look_at_open_ones, NULL, &err), 0, "%s", err.text);
+    cr_assert_str_eq(rig_ask(r.db, "SELECT status FROM turns WHERE id = 'turn_19'"), "canceled");
+    rig_close(&r);
+}
