@@ -42,7 +42,7 @@ static int ask_create(struct box *box, const json_t *body, struct err *err)
     snprintf(path, sizeof path, "/containers/create?name=%s", box->name);
     int rc = engine_call(box->sandbox->engine, "POST", path, body, BOX_CREATE_MS, &status, &answer, err);
     if (rc < 0) {
-        box->create_unknown = err->code == ERR_ENGINE_AWAY;
+        box->create_unknown = status == 0; /* no answer: it may be made, or yet be */
         if (status == 404)
             err->code = ERR_IMAGE;
         return -1;

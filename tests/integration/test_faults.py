@@ -29,6 +29,7 @@ LONG = os.environ.get("LONG") == "1"
 STRIDE = int(os.environ.get("STRIDE", "5"))  # of a long run: one of so many numbers; of ten times as many for faults in a row
 WARM_UP = 6  # turns until caches and pools have their size
 LEFT_OVER = 150  # allocations of caches and pools that are there or not
+SWEPT = 75  # seconds until the sweep has removed what was made after its turn had ended, as an unanswered create may
 READER = 700  # allocations of one more connection to the state
 
 
@@ -132,7 +133,7 @@ class Faults(Checks):
         finally:
             hits = self.control.disarm()
         self.seen[ending if hits else "no fault"] += 1
-        poll(lambda: not self.left(), 20, "no container and no folder is left")
+        poll(lambda: not self.left(), SWEPT, "no container and no folder is left")
         self.good()
         self.check_told()
         return hits

@@ -2,9 +2,12 @@
 """Discovers and runs the Python tests of a folder, prints each with its time, and counts them.
 
 Each test module runs in a process of its own, so that a test that hangs can be ended without losing the rest. A test over
-its time is failed and its module goes on in a new process with the tests after it.
+its time is failed and its module goes on in a new process with the tests after it. Two modules run at once, since most wait
+for an engine most of the time; those that measure, or that fill the machine, run alone. What a module has to say is
+printed when it has ended.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -16,6 +19,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+ALONE = {"test_events", "test_fair", "test_hostile", "test_load", "test_slow", "test_stop"}
 
 
 class LineResult(unittest.TestResult):
@@ -96,15 +100,15 @@ class Module:
         self.counts = {"passed": 0, "failed": 0, "skipped": 0}
         self.done = []
         self.log = options.logs / f"{path.stem}.log"
+        self.lines = [path.name]
 
     def run(self):
-        print(self.path.name, flush=True)
         self.log.write_bytes(b"")
         while self.run_process():
             pass
         if not any(self.counts.values()) and not os.environ.get("CLOISTER_SANITIZED"):
             self.report(self.path.stem, "failed", 0.0, "ran no test")
-        return self.counts
+        return self
 
     def run_process(self):
         """One process; True when a test had to be ended, so that those after it are to be run in another one."""
@@ -154,10 +158,9 @@ class Module:
     def report(self, name, status, took, text):
         self.counts[status] += 1
         short = name.removeprefix(f"{self.path.stem}.")
-        print(f"  {short:<70} {'ok' if status == 'passed' else status.upper():<7} {took:6.1f} s", flush=True)
+        self.lines.append(f"  {short:<70} {'ok' if status == 'passed' else status.upper():<7} {took:6.1f} s")
         if text and status != "passed":
-            for line in text.splitlines()[-60:]:
-                print(f"      {line}", flush=True)
+            self.lines += [f"      {line}" for line in text.splitlines()[-60:]]
 
 
 def end_session(process):
@@ -176,25 +179,37 @@ def tail(path, lines=30):
     return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
 
+def run_all(modules, jobs):
+    """Yields the modules as they end."""
+    for module in modules:
+        if module.path.stem in ALONE:
+            yield module.run()
+    with concurrent.futures.ThreadPoolExecutor(jobs) as threads:
+        others = [threads.submit(module.run) for module in modules if module.path.stem not in ALONE]
+        for future in concurrent.futures.as_completed(others):
+            yield future.result()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "tests/integration")
     parser.add_argument("--counts", type=pathlib.Path)
     parser.add_argument("--logs", type=pathlib.Path, default=ROOT / "build/log/tests")
     parser.add_argument("--timeout", type=int, default=120, help="seconds for one test")
+    parser.add_argument("--jobs", type=int, default=2, help="modules at once")
     parser.add_argument("--pattern", default="", help="only tests whose id contains this")
     parser.add_argument("modules", nargs="*", help="names such as test_turns; all by default")
     options = parser.parse_args()
     options.logs.mkdir(parents=True, exist_ok=True)
     paths = [options.folder / f"{name}.py" for name in options.modules] or sorted(options.folder.glob("test_*.py"))
     totals = {"passed": 0, "failed": 0, "skipped": 0}
-    for path in paths:
-        counts = Module(path, options).run()
-        for key, value in counts.items():
+    for module in run_all([Module(path, options) for path in paths], options.jobs):
+        print(*module.lines, sep="\n", flush=True)
+        for key, value in module.counts.items():
             totals[key] += value
         if options.counts:
             with options.counts.open("a") as file:
-                print(*counts.values(), file=file)
+                print(*module.counts.values(), file=file)
     print("{passed} passed, {failed} failed, {skipped} skipped".format(**totals))
     return 1 if totals["failed"] or not totals["passed"] else 0
 

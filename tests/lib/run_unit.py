@@ -5,6 +5,7 @@ A program that is missing, ends without its report, or runs no test is a failure
 that a leak or a late memory error leaves the exit code as it was: any report of a sanitizer is a failure too.
 """
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -55,13 +56,12 @@ def is_of_criterion(report):
     return "LeakSanitizer" in report and frames and all("libcriterion.so" in line for line in frames)
 
 
-def show(text, lines=40):
-    for line in text.splitlines()[-lines:]:
-        print(f"    {line}")
+def last(text, lines=40):
+    return [f"    {line}" for line in text.splitlines()[-lines:]]
 
 
 def run_program(program, scratch, options):
-    """Runs one program; the counts (passed, failed, skipped)."""
+    """Runs one program; the counts (passed, failed, skipped) and what there is to say."""
     scratch.chmod(0o1777)
     report = scratch / "report.tap"
     started = time.monotonic()
@@ -90,20 +90,24 @@ def run_program(program, scratch, options):
     failed = len(bad) + (problem is not None) + len(reports)
 
     verdict = "ok" if not failed else "FAILED"
-    print(f"{program.name:<58}{verdict} {time.monotonic() - started:6.1f} s  {passed} passed"
-          + (f", {failed} failed" if failed else "") + (f", {skipped} skipped" if skipped else ""))
-    for name, status, note in tests:
-        if status != "passed":
-            print(f"  {name}: {status} {note}")
+    lines = [f"{program.name:<58}{verdict} {time.monotonic() - started:6.1f} s  {passed} passed"
+             + (f", {failed} failed" if failed else "") + (f", {skipped} skipped" if skipped else "")]
+    lines += [f"  {name}: {status} {note}" for name, status, note in tests if status != "passed"]
     if problem:
-        print(f"  {program.name} {problem}")
+        lines.append(f"  {program.name} {problem}")
     if failed:
-        show(output)
+        lines += last(output)
     for path in reports:
-        print(f"  sanitizer report {path.name}:")
-        show("\n".join(path.read_text(errors="replace").splitlines()[:40]))
-    sys.stdout.flush()
-    return passed, failed, skipped
+        lines += [f"  sanitizer report {path.name}:", *last("\n".join(path.read_text(errors="replace").splitlines()[:40]))]
+    return (passed, failed, skipped), lines
+
+
+def run_room(room, options):
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="clo-unit-", dir="/tmp"))
+    try:
+        return run_program(options.build.resolve() / "tests/unit" / f"unit_{room}", scratch, options)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def main():
@@ -118,16 +122,14 @@ def main():
     rooms = options.rooms or sorted(path.name for path in (ROOT / "tests/unit").iterdir()
                                     if path.is_dir() and list(path.glob("*.c")))
     totals = [0, 0, 0]
-    for room in rooms:
-        scratch = pathlib.Path(tempfile.mkdtemp(prefix="clo-unit-", dir="/tmp"))
-        try:
-            counts = run_program(options.build.resolve() / "tests/unit" / f"unit_{room}", scratch, options)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        totals = [a + b for a, b in zip(totals, counts)]
-        if options.counts:
-            with options.counts.open("a") as file:
-                print(*counts, file=file)
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:  # most wait for an engine or a clock most of the time
+        for future in concurrent.futures.as_completed([threads.submit(run_room, room, options) for room in rooms]):
+            counts, lines = future.result()
+            print(*lines, sep="\n", flush=True)
+            totals = [a + b for a, b in zip(totals, counts)]
+            if options.counts:
+                with options.counts.open("a") as file:
+                    print(*counts, file=file)
     print("{} passed, {} failed, {} skipped".format(*totals))
     return 1 if totals[1] or not totals[0] else 0
 

@@ -150,5 +150,5 @@ suite_integration_asan() {
 suite_deploy() {
     need_release
     need_engine
-    "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" --folder "$ROOT/tests/deploy" --timeout 600
+    "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" --folder "$ROOT/tests/deploy" --jobs 1 --timeout 600
 }
