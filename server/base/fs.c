@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -55,27 +54,6 @@ int fs_write_fd(int fd, const char *data, size_t len)
         len -= (size_t)n;
     }
     return fsync(fd);
-}
-
-int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode, struct err *err)
-{
-    char temp[PATH_MAX], tag[17];
-
-    id_hex(tag, 8);
-    if (snprintf(temp, sizeof temp, "%s.%s.tmp", path, tag) >= (int)sizeof temp)
-        return err_set(err, ERR_SYSTEM, "%s: path too long", path);
-    int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-    if (fd < 0)
-        return err_errno(err, errno, "create %s", temp);
-    int failed = fs_write_fd(fd, data, len) < 0 ? errno : 0;
-    if (close(fd) < 0 && !failed)
-        failed = errno;
-    if (!failed && rename(temp, path) < 0)
-        failed = errno;
-    if (!failed)
-        return 0;
-    unlink(temp);
-    return err_errno(err, failed, "write %s", path);
 }
 
 int fs_real(const char *path, char **ret, struct err *err)

@@ -12,8 +12,6 @@ MUST_USE int fs_read(const char *path, struct buf *b, struct err *err);
 MUST_USE int fs_read_fd(int fd, const char *name, struct buf *b, struct err *err);
 /* All of it, and onto the disk. 0, or -1 with errno. */
 MUST_USE int fs_write_fd(int fd, const char *data, size_t len);
-/* Replaces a file atomically: temporary file beside it, fsync, rename. */
-MUST_USE int fs_write_atomic(const char *path, const void *data, size_t len, mode_t mode, struct err *err);
 /* realpath(3) into a fresh string; caller frees. */
 MUST_USE int fs_real(const char *path, char **ret, struct err *err);
 /* True when `inner` is `outer` or lies below it. Both canonical, absolute. Pure. */

@@ -32,6 +32,14 @@ static inline char *scratch_path(const char *dir, const char *name)
     return path;
 }
 
+/* A file of mode 0600 with these bytes and no others. */
+static inline void scratch_write(const char *path, const void *data, size_t len)
+{
+    FILE *file = fopen(path, "we");
+    cr_assert(file && fchmod(fileno(file), 0600) == 0 && fwrite(data, 1, len, file) == len, "%s", path);
+    cr_assert(fclose(file) == 0, "%s", path);
+}
+
 static inline void scratch_remove(char *dir)
 {
     char *command = NULL;

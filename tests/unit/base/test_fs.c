@@ -42,32 +42,6 @@ Test(fs, reads_regular_files_only_and_bounded)
     scratch_remove(dir);
 }
 
-Test(fs, writes_whole_or_not_at_all)
-{
-    char *dir = scratch_dir(), *path = scratch_path(dir, "f");
-    struct buf b = BUF_INIT(100);
-    struct err err;
-    struct stat st;
-
-    umask(022);
-    cr_assert_eq(fs_write_atomic(path, "one", 3, 0600, &err), 0, "%s", err.text);
-    cr_assert_eq(fs_write_atomic(path, "second", 6, 0600, &err), 0, "%s", err.text);
-    cr_assert_eq(fs_read(path, &b, &err), 0);
-    cr_assert_str_eq(b.data, "second");
-    cr_assert_eq(stat(path, &st), 0);
-    cr_assert_eq(st.st_mode & 07777, 0600);
-    cr_assert_eq(fs_write_atomic(dir, "x", 1, 0600, &err), -1, "a folder stays a folder");
-    DIR *listing = opendir(dir);
-    unsigned entries = 0;
-    while (readdir(listing))
-        entries++;
-    closedir(listing);
-    cr_assert_eq(entries, 3, "no temporary file stays");
-    buf_free(&b);
-    free(path);
-    scratch_remove(dir);
-}
-
 Test(fs, contains_by_whole_components)
 {
     cr_assert(fs_contains("/a", "/a"));

@@ -1,5 +1,5 @@
-#include "base/fs.h"
 #include "tests/unit/broker/client.h"
+#include "tests/unit/scratch.h"
 
 #include <dirent.h>
 
@@ -272,7 +272,7 @@ Test(life, a_short_credential_is_refused_at_start)
 
     rig_prepare(&rig);
     snprintf(path, sizeof path, "%s/key", rig.dir);
-    cr_assert(fs_write_atomic(path, "short-secret", 12, 0600, &rig.err) == 0);
+    scratch_write(path, "short-secret", 12);
     cr_assert(credential_from_file(path, &s.credential, &rig.err) == 0);
     struct broker_env *env = NULL;
     struct err err;

@@ -1,6 +1,6 @@
-#include "base/fs.h"
 #include "base/json.h"
 #include "tests/unit/broker/client.h"
+#include "tests/unit/scratch.h"
 
 static struct rig rig;
 
@@ -323,7 +323,7 @@ Test(model, a_rotated_credential_is_used_and_guarded)
     static const char first[] = "first-credential-0001\n", second[] = "second-credential-0002\n";
 
     snprintf(path, sizeof path, "%s/key", rig.dir);
-    cr_assert(fs_write_atomic(path, first, strlen(first), 0600, &rig.err) == 0);
+    scratch_write(path, first, strlen(first));
     broker_free(STEAL(rig.broker));
     broker_env_free(STEAL(rig.env));
     cr_assert(credential_from_file(path, &settings.credential, &rig.err) == 0);
@@ -332,7 +332,7 @@ Test(model, a_rotated_credential_is_used_and_guarded)
     fake_answer(rig.fake, "200 OK", "", GOOD);
     client_expect(&rig, HELLO, 200, "hi");
     cr_assert(strstr(rig.fake->request, "authorization: Bearer first-credential-0001\r\n"));
-    cr_assert(fs_write_atomic(path, second, strlen(second), 0600, &rig.err) == 0);
+    scratch_write(path, second, strlen(second));
     client_expect(&rig, HELLO, 200, "hi");
     cr_assert(strstr(rig.fake->request, "authorization: Bearer second-credential-0002\r\n"));
     fake_set(rig.fake, FAKE_REFLECT, "", 0);

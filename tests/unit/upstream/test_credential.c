@@ -1,6 +1,6 @@
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/limits.h"
+#include "tests/unit/scratch.h"
 #include "upstream/credential.h"
 
 #include <criterion/criterion.h>
@@ -34,7 +34,7 @@ static void file_gives(const char *text, size_t len, const char *expected)
     struct credential_source *source = NULL;
     struct secret got = {0};
 
-    cr_assert(fs_write_atomic(path, text, len, 0600, &err) == 0);
+    scratch_write(path, text, len);
     cr_assert(credential_from_file(path, &source, &err) == 0);
     int rc = credential_read(source, -1, &got, &err);
     if (expected) {
@@ -105,10 +105,10 @@ Test(credential, a_file_is_read_anew)
     struct credential_source *source = NULL;
     struct secret got = {0};
 
-    cr_assert(fs_write_atomic(path, KEY, strlen(KEY), 0600, &err) == 0);
+    scratch_write(path, KEY, strlen(KEY));
     cr_assert(credential_from_file(path, &source, &err) == 0);
     cr_assert(credential_read(source, -1, &got, &err) == 0);
-    cr_assert(fs_write_atomic(path, KEY "-rotated\n", strlen(KEY) + 9, 0600, &err) == 0);
+    scratch_write(path, KEY "-rotated\n", strlen(KEY) + 9);
     cr_assert(credential_read(source, -1, &got, &err) == 0);
     cr_assert_str_eq(got.data, KEY "-rotated");
     unlink(path);

@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "deploy/worker/worker.h"
 #include "schemas/protocol.h"
+#include "tests/unit/scratch.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -262,12 +263,11 @@ char *rig_file(const struct rig *r, const char *name)
 void rig_put(const struct rig *r, const char *name, const char *text)
 {
     char path[256];
-    struct err err;
 
     snprintf(path, sizeof path, "%s/.cloister", r->work);
     mkdir(path, 0700);
     snprintf(path, sizeof path, "%s/%s", r->work, name);
-    cr_assert_eq(fs_write_atomic(path, text, strlen(text), 0600, &err), 0, "%s", err.text);
+    scratch_write(path, text, strlen(text));
 }
 
 static const char *answer_text(json_t *message)
