@@ -6,15 +6,11 @@
 #include "http/request.h"
 #include "http/response.h"
 
-#include "check.h"
+#include "visitors.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define SLOTS    256
 #define CLIENTS  150 /* more than the 128 events of the library's batch */
@@ -24,8 +20,7 @@
 
 static _Atomic(struct http_ticket *) slots[SLOTS];
 static atomic_uint parks, woken, late, stopped, gone_away;
-static atomic_bool stopping, over;
-static _Atomic uint16_t port;
+static atomic_bool stopping;
 
 static enum http_result resumed(struct http_req *req, enum http_why why, void *arg)
 {
@@ -107,26 +102,6 @@ static bool visit(int fd, unsigned *seed)
             return true;
     }
     return true;
-}
-
-static void *visit_again(void *arg)
-{
-    static atomic_uint number;
-    unsigned seed = ++number;
-
-    (void)arg;
-    while (!over) {
-        struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port)};
-        struct timeval patience = {.tv_sec = 20};
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        CHECK(fd >= 0);
-        CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
-        if (connect(fd, (struct sockaddr *)&sa, sizeof sa) == 0)
-            CHECK(visit(fd, &seed) || over);
-        close(fd);
-    }
-    return NULL;
 }
 
 static void round_of_visits(void)

@@ -7,15 +7,11 @@
 #include "http/request.h"
 #include "http/response.h"
 
-#include "check.h"
+#include "visitors.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define SLOTS    256
 #define CLIENTS  150 /* more than the 128 events of the library's batch */
@@ -32,8 +28,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct http_ticket *slots[SLOTS]; /* under lock */
 static atomic_int made;
 static atomic_uint opened, freed, ended, beats, stopped, whole;
-static atomic_bool over;
-static _Atomic uint16_t port;
 
 static enum http_flow next(void *arg, enum http_why why, struct buf *out)
 {
@@ -175,26 +169,6 @@ static bool visit(int fd, unsigned *seed)
     if (choice == 0)
         CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now) == 0);
     return true;
-}
-
-static void *visit_again(void *arg)
-{
-    static atomic_uint number;
-    unsigned seed = ++number;
-
-    (void)arg;
-    while (!over) {
-        struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port)};
-        struct timeval patience = {.tv_sec = 20};
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        CHECK(fd >= 0);
-        CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
-        if (connect(fd, (struct sockaddr *)&sa, sizeof sa) == 0)
-            CHECK(visit(fd, &seed) || over);
-        close(fd);
-    }
-    return NULL;
 }
 
 static void round_of_visits(void)
