@@ -38,7 +38,6 @@ static const char *const steps[] = {
     ") STRICT;"
     "CREATE INDEX turns_open ON turns (status, seq) WHERE status IN ('queued', 'running');"
     "CREATE INDEX turns_channel ON turns (channel, seq);"
-    "CREATE INDEX turns_waiting ON turns (channel) WHERE status IN ('queued', 'running');"
     "CREATE INDEX turns_finished ON turns (finished_ms) WHERE finished_ms > 0;"
     "CREATE TABLE idempotency ("
     "  key_id TEXT NOT NULL, name TEXT NOT NULL, hash BLOB NOT NULL CHECK (length(hash) = 32),"

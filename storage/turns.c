@@ -1,6 +1,7 @@
 /* What happens to turns: accepted, started, ended, canceled, recovered. */
 #include "storage/turns.h"
 
+#include "base/buf.h"
 #include "storage/channels.h"
 #include "storage/store.h"
 
@@ -154,27 +155,45 @@ int turns_end(struct store *st, const struct turn_end *e, struct err *err)
     return events_append(st, e->id, "ended", data, e->now_ms, err);
 }
 
+/* Their ids, each TURN_ID_SIZE bytes, since a walk must not change what it walks over. */
+static int find_queued(struct store *st, const char *channel, struct buf *ids, struct err *err)
+{
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
+    char id[TURN_ID_SIZE];
+    int rc;
+
+    if (stmt_get(st,
+                 "SELECT id FROM turns WHERE status = 'queued' AND status IN ('queued', 'running') AND "
+                 "channel = ? "
+                 "ORDER BY seq",
+                 &stmt, err) < 0 ||
+        stmt_bind(st, stmt, err, "s", channel) < 0)
+        return -1;
+    while ((rc = stmt_step(st, stmt, err)) == 1) {
+        const unsigned char *text = sqlite3_column_text(stmt, 0);
+        if (!text)
+            return err_no_memory(err);
+        snprintf(id, sizeof id, "%s", (const char *)text);
+        if (buf_add(ids, id, sizeof id, err) < 0)
+            return -1;
+    }
+    return rc;
+}
+
 int turns_cancel_queued(struct store *st, const char *channel, enum ending why, int64_t now_ms,
                         void (*each)(const char *id, void *arg), void *arg, struct err *err)
 {
-    for (;;) {
-        CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
-        char id[TURN_ID_SIZE];
-        if (stmt_get(st,
-                     "SELECT id FROM turns WHERE channel = ? AND status = 'queued' AND status IN ('queued', "
-                     "'running') ORDER BY seq LIMIT 1",
-                     &stmt, err) < 0 ||
-            stmt_bind(st, stmt, err, "s", channel) < 0)
-            return -1;
-        int rc = stmt_step(st, stmt, err);
-        if (rc <= 0)
-            return rc;
-        snprintf(id, sizeof id, "%s", (const char *)sqlite3_column_text(stmt, 0));
-        struct turn_end end = {.id = id, .ending = why, .reset_seen = -1, .now_ms = now_ms};
+    CLEANUP(buf_free) struct buf ids = BUF_INIT(SIZE_MAX / 2);
+
+    if (find_queued(st, channel, &ids, err) < 0)
+        return -1;
+    for (size_t at = 0; at < ids.len; at += TURN_ID_SIZE) {
+        struct turn_end end = {.id = ids.data + at, .ending = why, .reset_seen = -1, .now_ms = now_ms};
         if (turns_end(st, &end, err) < 0)
             return -1;
-        each(id, arg);
+        each(end.id, arg);
     }
+    return 0;
 }
 
 int turns_recover(struct store *st, const char *id, int64_t now_ms, bool *again, struct err *err)
