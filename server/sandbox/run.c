@@ -15,6 +15,7 @@
 #define STATUS_MS 2500 /* until the engine has noticed that exit */
 #define REST_MS   500  /* for output that an engine held back, once it answers again */
 #define PAUSE_MS  5
+#define LAST_MS   2 /* for what left the worker before its reply, through the other pipe */
 
 /* One run of a box. `end` is decided once; `done` says that nothing is waited for any more. */
 struct run {
@@ -278,6 +279,22 @@ static int take_rest(struct run *r, struct err *err)
     return rc;
 }
 
+/* A reply often overtakes what the worker had written on stderr before. */
+static int take_last(struct run *r, struct err *err)
+{
+    int64_t deadline = clock_mono_ms() + LAST_MS;
+    struct pollfd p = {.fd = r->box->attach, .events = POLLIN};
+    int rc = 0, left;
+
+    while (rc == 0 && (left = clock_left_ms(deadline)) > 0 && poll(&p, 1, left) > 0) {
+        ssize_t n = recv(r->box->attach, r->chunk, CHUNK, 0);
+        if (n <= 0)
+            break;
+        rc = take_bytes(r, r->chunk, (size_t)n, err);
+    }
+    return rc;
+}
+
 static int take_errors(struct run *r, struct err *err)
 {
     buf_free(&r->result->err);
@@ -312,6 +329,8 @@ int box_run(struct box *box, const char *input, size_t input_len, const struct b
         note_exit(&r); /* before box_start could take hold of it */
     while (rc == 0 && !r.done)
         rc = step(&r, err);
+    if (rc == 0 && ret->end == BOX_REPLY)
+        rc = take_last(&r, err);
     if (rc == 0 && ret->end == BOX_EXITED)
         take_status(&r);
     if (rc == 0 && ret->end == BOX_EXITED && r.output_open)

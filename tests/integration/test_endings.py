@@ -130,6 +130,11 @@ class TestEndings(Endings, ServerCase):
         turn = self.judge("worker_failed", self.post("fail"))
         self.assertEqual(turn["logs"]["stderr"]["text"], "this is why\n")
 
+    def test_what_was_said_right_before_a_good_reply(self):
+        """It comes through another pipe than the reply, which ends the turn; a machine at its limit may be too late."""
+        said = [self.wait(self.post("murmur"))["logs"]["stderr"]["text"] for _ in range(10)]
+        self.assertGreaterEqual(said.count("by the way\n"), 9, said)
+
     def test_engine_unavailable(self):
         """Lost under a running turn: this one ends, the next waits, and runs when it is back."""
         turn = self.post("sleep")

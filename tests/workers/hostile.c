@@ -327,6 +327,12 @@ static void fail(void)
     put(1, failed, sizeof failed - 1);
 }
 
+static void murmur(void)
+{
+    put(2, "by the way\n", 11);
+    reply("said", NULL);
+}
+
 static void by_text(void);
 
 /* "count MS": notes in the workspace that this turn ran, then takes so long for its reply. */
@@ -387,6 +393,7 @@ static const struct {
     {"grow", grow},
     {"dump", dump},
     {"fail", fail},
+    {"murmur", murmur},
     {"count", count_runs},
     {"by-text", by_text},
 };
