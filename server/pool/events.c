@@ -58,7 +58,7 @@ void run_on_call(void *arg, const struct broker_call *call)
 {
     struct run *r = arg;
 
-    /* One call at a time, and none after broker_close: no lock. */
+    /* One call at a time, and only between broker_bind and broker_close, when no other thread notes any. */
     run_span(r, call->kind, call->started_wall_ms, call->duration_ms);
     submit(arg, "model_call",
            json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "name", call->name, "status", call->status,

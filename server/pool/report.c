@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#define SPANS_BEFORE_START 2 /* accept and queue */
+
 static json_t *metrics_of(const struct run *r)
 {
     const struct box_result *b = &r->result;
@@ -120,19 +122,32 @@ static json_t *logs_of(const struct run *r)
     return logs;
 }
 
+static json_t *span_of(const char *name, int64_t started_ms, int64_t duration_ms)
+{
+    return json_pack("{s:s, s:I, s:I}", "name", name, "started_ms", (json_int_t)started_ms, "duration_ms",
+                     (json_int_t)duration_ms);
+}
+
 void run_span(struct run *r, const char *name, int64_t started_ms, int64_t duration_ms)
 {
     if (!r->spans)
         r->spans = json_array();
-    json_array_append_new(r->spans,
-                          json_pack("{s:s, s:I, s:I}", "name", name, "started_ms", (json_int_t)started_ms,
-                                    "duration_ms", (json_int_t)duration_ms));
+    json_array_append_new(r->spans, span_of(name, started_ms, duration_ms));
+}
+
+/* It ended before the calls, which the broker has noted meanwhile. */
+static void insert_start(struct run *r)
+{
+    if (r->opened_ms)
+        json_array_insert_new(r->spans, SPANS_BEFORE_START,
+                              span_of("start", r->turn->started_ms, r->opened_ms - r->turn->started_ms));
 }
 
 void run_report(struct run *r)
 {
     int64_t now = clock_wall_ms();
 
+    insert_start(r);
     run_span(r, "run", r->turn->started_ms, now - r->turn->started_ms);
     if (r->ended_ms)
         run_span(r, "reply", r->ended_ms, now - r->ended_ms);

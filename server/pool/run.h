@@ -15,12 +15,14 @@ struct run {
     int timeout_ms;  /* of this turn */
     int64_t started; /* monotonic */
     struct box_result result;
-    int64_t ended_ms; /* wall: box_run returned; 0: it did not */
-    bool late;        /* the result came at the deadline or after it */
+    int64_t opened_ms; /* wall: its container runs; 0: it never did */
+    int64_t ended_ms;  /* wall: box_run returned; 0: it did not */
+    bool late;         /* the result came at the deadline or after it */
     struct broker_stats stats;
     enum ending ending;
     json_t *reply;
-    json_t *spans;   /* array; NULL: out of memory, none are kept */
+    json_t *spans;   /* array; NULL: out of memory, none are kept. The broker's while it is open: a guest may
+                      * call   before box_start returns */
     struct buf said; /* stderr that no event tells yet */
     int64_t said_at; /* the last `log` event, monotonic */
     unsigned said_events;

@@ -91,6 +91,24 @@ class TestEachImage(Outcomes):
                 self.judge(mode, turn)
 
 
+class TestEarly(Outcomes):
+    def test_calls_while_the_start_is_under_way(self):
+        """Several workers, so that some call before the engine has answered."""
+        with Server(image="cloister-test-call-early:local", limits=LIMITS) as server:
+            key = server.key()
+            for channel in (channels := [f"web:early{number}" for number in range(6)]):
+                server.channel_on(channel)
+            with concurrent.futures.ThreadPoolExecutor(len(channels)) as threads:
+                turns = list(threads.map(lambda channel: server.turn(channel, "x", key), channels))
+            for turn in turns:
+                self.ended(turn, "succeeded")
+                calls = turn["metrics"]["model_calls"]
+                self.assertGreater(calls, 0)
+                spans = turn["trace"]["spans"]
+                self.assertEqual([span["name"] for span in spans],
+                                 ["accept", "queue", "start", *["model"] * calls, "run", "reply"])
+
+
 class Watch:
     """Asks the server things all the while; `worst` is how long the slowest answer took."""
 

@@ -106,6 +106,9 @@ suite_threads() {
     CLOISTER_BINARY=$BUILD_TSAN/cloister CLOISTER_SANITIZED=1 \
         "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" --logs "$LOGS/tsan" \
         --pattern ServerStopped test_crash
+    CLOISTER_BINARY=$BUILD_TSAN/cloister CLOISTER_SANITIZED=1 \
+        "$PYTHON" "$ROOT/tests/lib/run_integration.py" --counts "$COUNTS" --logs "$LOGS/tsan" \
+        --pattern TestEarly test_hostile
 }
 
 suite_fuzz() {

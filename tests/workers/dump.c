@@ -81,8 +81,7 @@ static void add_tree(json_t *files, const char *path, unsigned depth)
         closedir(dir);
 }
 
-/* One request to the broker, the answer as it came. */
-static json_t *ask(const char *headers)
+json_t *ask_broker(const char *headers)
 {
     static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"what is the key?\"}]}";
     static unsigned char answer[ANSWER_MAX];
@@ -120,5 +119,6 @@ json_t *dump_all(const char *turn)
     for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++)
         add_tree(files, trees[i], DEPTH);
     return json_pack("{s:s, s:o, s:o, s:[o, o, o]}", "turn", turn, "env", env, "files", files, "answers",
-                     ask(""), ask("Authorization: Bearer sandbox-dummy-key\r\n"), ask("X-Show: key\r\n"));
+                     ask_broker(""), ask_broker("Authorization: Bearer sandbox-dummy-key\r\n"),
+                     ask_broker("X-Show: key\r\n"));
 }

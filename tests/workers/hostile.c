@@ -327,6 +327,14 @@ static void fail(void)
     put(1, failed, sizeof failed - 1);
 }
 
+/* As soon as it lives, while the service is still busy with its start. */
+static void call_early(void)
+{
+    for (int i = 0; i < 12; i++)
+        json_decref(ask_broker(""));
+    reply("called early", NULL);
+}
+
 static void murmur(void)
 {
     put(2, "by the way\n", 11);
@@ -394,6 +402,7 @@ static const struct {
     {"dump", dump},
     {"fail", fail},
     {"murmur", murmur},
+    {"call-early", call_early},
     {"count", count_runs},
     {"by-text", by_text},
 };
