@@ -85,7 +85,6 @@ static CURL *take_connection(struct engine *engine)
 
 static void give_connection(struct engine *engine, CURL *curl)
 {
-    curl_easy_reset(curl); /* keeps the connection */
     pthread_mutex_lock(&engine->lock);
     if (engine->idle_count < IDLE_MAX) {
         engine->idle[engine->idle_count++] = curl;
@@ -110,7 +109,9 @@ static size_t on_body(char *data, size_t size, size_t count, void *arg)
     return size * count;
 }
 
-/* false when curl refuses an option, which means it is out of memory or lacks Unix sockets. */
+/* All that a call before this one has set is set again: a reset that runs out of memory does not tell, and
+ * leaves options without their defaults. False when curl refuses an option, which means it is out of memory
+ * or lacks Unix sockets. */
 static bool set_options(CURL *curl, const struct engine *engine, const char *method, const char *url,
                         const char *body, struct curl_slist *headers, int timeout_ms, struct answer *answer)
 {
@@ -122,6 +123,7 @@ static bool set_options(CURL *curl, const struct engine *engine, const char *met
     SET(CURLOPT_PROXY, ""); /* whatever the environment says */
     SET(CURLOPT_PATH_AS_IS, 1L);
     SET(CURLOPT_NOSIGNAL, 1L); /* no SIGALRM in a process of threads */
+    SET(CURLOPT_HTTPGET, 1L);
     SET(CURLOPT_CUSTOMREQUEST, method);
     SET(CURLOPT_HTTPHEADER, headers);
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)(timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS));

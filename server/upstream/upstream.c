@@ -7,31 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#define IDLE_LINES         16          /* kept with their connections */
+#define IDLE_LINES         16          /* kept, each with its connection */
 #define ANSWER_HEAD_MAX    (64 * 1024) /* bytes of header lines of one answer */
 #define CONNECT_TIMEOUT_MS 10000L
 #define HEADER_LINE_MAX    (16 * 1024)
 
-/* One call at a time; the multi handle keeps the connection for the next call. */
-struct line {
-    CURLM *multi;
-    CURL *easy;
-};
-
 struct upstream {
-    pthread_mutex_t lock; /* guards what follows; nothing is called under it */
-    struct line idle[IDLE_LINES];
+    pthread_mutex_t lock;    /* guards what follows; nothing is called under it */
+    CURLM *idle[IDLE_LINES]; /* one call at a time each */
     size_t n_idle;
 };
-
-static void line_free(struct line *line)
-{
-    if (line->easy)
-        curl_easy_cleanup(line->easy);
-    if (line->multi)
-        curl_multi_cleanup(line->multi);
-    *line = (struct line){0};
-}
 
 int upstream_new(struct upstream **ret, struct err *err)
 {
@@ -49,36 +34,30 @@ void upstream_free(struct upstream *up)
     if (!up)
         return;
     for (size_t i = 0; i < up->n_idle; i++)
-        line_free(&up->idle[i]);
+        curl_multi_cleanup(up->idle[i]);
     pthread_mutex_destroy(&up->lock);
     free(up);
 }
 
-static int take_line(struct upstream *up, struct line *line, struct err *err)
+/* NULL: out of memory. */
+static CURLM *take_line(struct upstream *up)
 {
+    CURLM *line = NULL;
+
     pthread_mutex_lock(&up->lock);
     if (up->n_idle > 0)
-        *line = up->idle[--up->n_idle];
+        line = up->idle[--up->n_idle];
     pthread_mutex_unlock(&up->lock);
-    if (line->easy)
-        return 0;
-    line->multi = curl_multi_init();
-    line->easy = curl_easy_init();
-    if (line->multi && line->easy)
-        return 0;
-    line_free(line);
-    return err_no_memory(err);
+    return line ? line : curl_multi_init();
 }
 
-static void give_line(struct upstream *up, struct line *line)
+static void give_line(struct upstream *up, CURLM *line)
 {
     pthread_mutex_lock(&up->lock);
-    bool kept = up->n_idle < IDLE_LINES;
-    if (kept)
-        up->idle[up->n_idle++] = *line;
+    if (up->n_idle < IDLE_LINES)
+        up->idle[up->n_idle++] = STEAL(line);
     pthread_mutex_unlock(&up->lock);
-    if (!kept)
-        line_free(line);
+    curl_multi_cleanup(line); /* accepts NULL */
 }
 
 /* --- header lines --------------------------------------------------------------------------------------- */
@@ -233,32 +212,43 @@ static int drive(CURLM *multi, const struct upstream_request *req, const struct 
     }
 }
 
+/* The handle is of this call alone: one that is reset for the next may lack its defaults, when there was no
+ * memory for them. */
+static int exchange(CURLM *line, const struct upstream_request *req, struct curl_slist *headers,
+                    struct call *call, long *code, struct err *err)
+{
+    CURL *easy = curl_easy_init();
+
+    if (!easy)
+        return err_no_memory(err);
+    int rc = set_options(easy, req, headers, call, err);
+    if (rc == 0) {
+        rc = curl_multi_add_handle(line, easy) == CURLM_OK ? drive(line, req, call, err) : err_no_memory(err);
+        curl_multi_remove_handle(line, easy);
+    }
+    if (rc == 0 && curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, code) != CURLE_OK)
+        rc = err_set(err, ERR_INTERNAL, "libcurl has no status");
+    curl_easy_cleanup(easy);
+    return rc;
+}
+
 int upstream_post(struct upstream *up, const struct upstream_request *req, int *status, struct buf *answer,
                   struct err *err)
 {
     CLEANUP(free_headers) struct curl_slist *headers = NULL;
     struct call call = {.answer = answer};
-    struct line line = {0};
     long code = 0;
 
-    if (build_headers(req, &headers, err) < 0 || take_line(up, &line, err) < 0)
+    if (build_headers(req, &headers, err) < 0)
         return -1;
-    int rc = set_options(line.easy, req, headers, &call, err);
-    if (rc == 0) {
-        if (curl_multi_add_handle(line.multi, line.easy) != CURLM_OK)
-            rc = err_no_memory(err);
-        if (rc == 0)
-            rc = drive(line.multi, req, &call, err);
-        curl_multi_remove_handle(line.multi, line.easy);
-    }
-    if (rc == 0 && curl_easy_getinfo(line.easy, CURLINFO_RESPONSE_CODE, &code) != CURLE_OK)
-        rc = err_set(err, ERR_INTERNAL, "libcurl has no status");
-    if (rc < 0) { /* what a call leaves behind that broke off must not meet the next one */
-        line_free(&line);
+    CURLM *line = take_line(up);
+    if (!line)
+        return err_no_memory(err);
+    if (exchange(line, req, headers, &call, &code, err) < 0) {
+        curl_multi_cleanup(line); /* what a call leaves behind that broke off must not meet the next one */
         return -1;
     }
-    curl_easy_reset(line.easy);
-    give_line(up, &line);
+    give_line(up, line);
     *status = (int)code;
     return 0;
 }
