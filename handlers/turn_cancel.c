@@ -15,6 +15,7 @@
 struct cancellation {
     struct service *sv;
     char id[TURN_ID_SIZE];
+    bool alive; /* its container, when the request came */
     bool ended;
 };
 
@@ -22,7 +23,7 @@ static int cancel_job(struct store *st, void *arg, struct err *err)
 {
     struct cancellation *c = arg;
 
-    return turns_cancel(st, c->id, clock_wall_ms(), &c->ended, err);
+    return turns_cancel(st, c->id, c->alive, clock_wall_ms(), &c->ended, err);
 }
 
 /* On the writer thread: also when the client has gone meanwhile. */
@@ -77,5 +78,6 @@ enum http_result turn_cancel(struct http_req *req)
     }
     c->sv = service_of(req);
     snprintf(c->id, sizeof c->id, "%s", id);
+    c->alive = c->sv->host.turn_alive(c->sv->host.host, id);
     return commit(req, &cancel_ops, c);
 }

@@ -78,6 +78,8 @@ static bool try_answer(struct http_req *req, const struct wait *w, bool now)
     int rc = db_read(w->sv->db, look_job, &l, &err);
     CLEANUP(turn_free_p) struct turn *turn = l.turn;
 
+    if (rc == 0 && !auth_allows(caller_of(req), SCOPE_TURNS, SCOPE_TURNS_READ, turn->channel, turn->key_id))
+        rc = err_set(&err, ERR_NOT_FOUND, "there is no such turn");
     if (rc == 0 && l.revoked)
         rc = err_set(&err, ERR_UNAUTHORIZED, "the key was revoked meanwhile");
     if (rc < 0) {

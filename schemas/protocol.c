@@ -52,11 +52,16 @@ int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err
         most -= LIMIT_WORKER_ADDS;
     if (json_text(line, &text, err) < 0)
         return -1;
-    if (strlen(text) >= most) {
-        free(text);
+    CLEANUP(free_str) char *whole = text;
+    size_t len = strlen(text);
+    if (len >= most)
         return err_set(err, ERR_INVALID, "the turn is longer than the %zu bytes that a worker takes", most);
-    }
-    *ret = text;
+    char *ended = realloc(whole, len + 2);
+    if (!ended)
+        return err_no_memory(err);
+    whole = NULL;
+    memcpy(ended + len, "\n", 2);
+    *ret = ended;
     return 0;
 }
 

@@ -15,7 +15,7 @@ struct worker_turn {
     bool reset;
     int64_t deadline_ms; /* from now */
 };
-/* One line of JSON without its newline; caller frees. ERR_INVALID when it is too long:
+/* One line of JSON with its newline; caller frees. ERR_INVALID when it is too long:
  * LIMIT_TURN_LINE, with messages LIMIT_WORKER_ADDS less. */
 MUST_USE int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err);
 

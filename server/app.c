@@ -13,11 +13,13 @@
 #include "storage/turns.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -32,6 +34,7 @@ struct app {
     const struct roots *roots;
     char installation[33], boot[ID_HEX_128];
     int lock, signals;
+    int stopped; /* eventfd: a second signal is not waited for any more */
     struct db *db;
     struct bus *bus;
     struct queue *queue;
@@ -233,7 +236,7 @@ static int open_doors(struct app *app, struct err *err)
     return 0;
 }
 
-static int block_signals(int *fd, struct err *err)
+static int block_signals(int *fd, int *stopped, struct err *err)
 {
     sigset_t set;
 
@@ -244,25 +247,32 @@ static int block_signals(int *fd, struct err *err)
     if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
         return err_set(err, ERR_SYSTEM, "signals cannot be blocked");
     *fd = signalfd(-1, &set, SFD_CLOEXEC);
-    return *fd < 0 ? err_errno(err, errno, "signalfd") : 0;
+    *stopped = eventfd(0, EFD_CLOEXEC);
+    return *fd < 0 || *stopped < 0 ? err_errno(err, errno, "descriptors for signals") : 0;
 }
 
-/* Waits for the next SIGTERM or SIGINT; a hang-up is no reason to stop. */
-static void wait_signal(int fd)
+/* Waits for the next signal. Is it one to stop? A hang-up is not. */
+static bool stop_signal(int fd)
 {
     struct signalfd_siginfo info = {0};
 
-    do {
-        if (read(fd, &info, sizeof info) < 0 && errno != EINTR)
-            return;
-    } while (info.ssi_signo != SIGTERM && info.ssi_signo != SIGINT);
+    return (read(fd, &info, sizeof info) < 0 && errno != EINTR) || info.ssi_signo == SIGTERM ||
+           info.ssi_signo == SIGINT;
 }
 
+/* Until app->stopped, not until it is canceled: that takes a queued signal, of which a guest of the same uid
+ * may have left none. */
 static void *hurry_main(void *arg)
 {
     struct app *app = arg;
+    struct pollfd p[] = {{.fd = app->signals, .events = POLLIN}, {.fd = app->stopped, .events = POLLIN}};
 
-    wait_signal(app->signals);
+    do {
+        if (poll(p, ARRAY_LEN(p), -1) < 0 && errno != EINTR)
+            return NULL;
+        if (p[1].revents)
+            return NULL;
+    } while (!p[0].revents || !stop_signal(app->signals));
     app->hurry = true;
     log_line(LOG_WARN, NULL, "second signal: running turns are aborted now");
     return NULL;
@@ -286,13 +296,32 @@ static void close_doors(struct app *app)
     if (app->admin)
         unlink(app->roots->admin_socket);
     if (watched) {
-        pthread_cancel(hurry);
+        eventfd_write(app->stopped, 1);
         pthread_join(hurry, NULL);
     }
 }
 
+static int nothing(struct store *st, void *arg, struct err *err)
+{
+    (void)st;
+    (void)arg;
+    (void)err;
+    return 0;
+}
+
+/* Writes that clients no longer wait for come back to the queue and the pool when they are done: all before
+ * this one are. */
+static void let_writes_end(struct app *app)
+{
+    struct err err;
+
+    if (app->db && db_write(app->db, nothing, NULL, &err) < 0)
+        log_line(LOG_WARN, NULL, "the last writes: %s", err.text);
+}
+
 static void close_rooms(struct app *app)
 {
+    let_writes_end(app);
     pool_free(app->pool);
     sandbox_free(app->sandbox);
     broker_env_free(app->broker_env);
@@ -300,18 +329,19 @@ static void close_rooms(struct app *app)
     db_close(app->db);
     bus_free(app->bus);
     close_fd(&app->signals);
+    close_fd(&app->stopped);
     close_fd(&app->lock);
 }
 
 int app_serve(const struct config *config, const struct roots *roots, struct err *err)
 {
-    struct app app = {.config = config, .roots = roots, .lock = -1, .signals = -1};
+    struct app app = {.config = config, .roots = roots, .lock = -1, .signals = -1, .stopped = -1};
 
     if (geteuid() == 0 || getegid() == 0)
         return err_set(err, ERR_CONFIG,
                        "the service does not run as root: start it as an account of its own");
     proc_raise_nofile();
-    if (proc_seal_self(err) < 0 || block_signals(&app.signals, err) < 0)
+    if (proc_seal_self(err) < 0 || block_signals(&app.signals, &app.stopped, err) < 0)
         return -1;
     int rc = open_rooms(&app, err);
     if (rc == 0)
@@ -319,7 +349,8 @@ int app_serve(const struct config *config, const struct roots *roots, struct err
     if (rc == 0) {
         if (app_model_notice(config))
             log_line(LOG_WARN, NULL, "%s", app_model_notice(config));
-        wait_signal(app.signals);
+        while (!stop_signal(app.signals))
+            ;
     }
     close_doors(&app);
     close_rooms(&app);

@@ -218,7 +218,7 @@ int turns_recover(struct store *st, const char *id, int64_t now_ms, bool *again,
     return data ? events_append(st, id, "queued", data, now_ms, err) : err_no_memory(err);
 }
 
-int turns_cancel(struct store *st, const char *id, int64_t now_ms, bool *ended, struct err *err)
+int turns_cancel(struct store *st, const char *id, bool alive, int64_t now_ms, bool *ended, struct err *err)
 {
     CLEANUP(turn_free_p) struct turn *t = NULL;
     CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
@@ -226,7 +226,7 @@ int turns_cancel(struct store *st, const char *id, int64_t now_ms, bool *ended, 
     if (turns_get(st, id, &t, err) < 0)
         return -1;
     *ended = t->status != TURN_RUNNING;
-    if (turn_ended(t->status))
+    if (turn_ended(t->status) && !alive)
         return 0;
     if (stmt_get(st,
                  "UPDATE turns SET cancel_requested_ms = CASE cancel_requested_ms WHEN 0 THEN ?2 ELSE "
@@ -234,7 +234,7 @@ int turns_cancel(struct store *st, const char *id, int64_t now_ms, bool *ended, 
                  &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "si", id, now_ms) < 0 || stmt_run(st, stmt, err) < 0)
         return -1;
-    if (t->status == TURN_RUNNING)
+    if (t->status != TURN_QUEUED)
         return 0;
     struct turn_end end = {.id = id, .ending = END_CANCELED, .reset_seen = -1, .now_ms = now_ms};
     return turns_end(st, &end, err);

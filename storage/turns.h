@@ -92,9 +92,11 @@ MUST_USE int turns_end(struct store *st, const struct turn_end *e, struct err *e
 /* running → queued, at its old place in the order, when max_attempts allows another start: for recovery.
  * Otherwise it ends as interrupted. *again tells which. */
 MUST_USE int turns_recover(struct store *st, const char *id, int64_t now_ms, bool *again, struct err *err);
-/* Notes that the turn is to be canceled. A queued one ends as canceled at once (*ended true); an ended one is
- * left as it is (*ended true); a running one is for the pool. ERR_NOT_FOUND. */
-MUST_USE int turns_cancel(struct store *st, const char *id, int64_t now_ms, bool *ended, struct err *err);
+/* Notes that the turn is to be canceled. A queued one ends as canceled at once (*ended true); an ended one
+ * stays as it ended (*ended true), and the note is made only while its container is `alive`; a running one is
+ * for the pool. ERR_NOT_FOUND. */
+MUST_USE int turns_cancel(struct store *st, const char *id, bool alive, int64_t now_ms, bool *ended,
+                          struct err *err);
 /* Ends every queued turn of a channel as canceled; calls each(id) for those ended. */
 MUST_USE int turns_cancel_queued(struct store *st, const char *channel, enum ending why, int64_t now_ms,
                                  void (*each)(const char *id, void *arg), void *arg, struct err *err);

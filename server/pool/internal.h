@@ -41,6 +41,7 @@ struct pool {
     unsigned thread_count;
     pthread_t watch, graves;
     bool watch_runs, graves_run;
+    int64_t began; /* monotonic */
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* active, graveyard, stopping; monotonic */

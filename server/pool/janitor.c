@@ -57,9 +57,13 @@ static int end_job(struct store *st, void *arg, struct err *err)
     return 0;
 }
 
+/* What was accepted before this start, and could not run while the service was down, waits anew. */
 void janitor_expire(struct pool *pool)
 {
     struct err err;
+
+    if (clock_mono_ms() - pool->began < pool->deps.config->queue.wait_ms)
+        return;
     struct expiry *e = calloc(1, sizeof *e);
 
     if (!e)

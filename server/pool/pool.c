@@ -65,6 +65,7 @@ int pool_new(const struct pool_deps *deps, struct pool **ret, struct err *err)
     pool->deps = *deps;
     pool->run_fd = pool->workspace_fd = -1;
     pool->has_room = true;
+    pool->began = clock_mono_ms();
     snprintf(pool->engine_reason, sizeof pool->engine_reason, "starting: the engine has not been probed yet");
     pthread_mutex_init(&pool->lock, NULL);
     pthread_condattr_init(&attr);

@@ -84,14 +84,14 @@ Test(durable, lists_go_backwards_and_filter)
 
 struct cancel {
     const char *id;
-    bool ended, again;
+    bool alive, ended, again;
 };
 
 static int cancel_job(struct store *st, void *arg, struct err *err)
 {
     struct cancel *c = arg;
 
-    return turns_cancel(st, c->id, 77, &c->ended, err);
+    return turns_cancel(st, c->id, c->alive, 77, &c->ended, err);
 }
 
 static int recover_job(struct store *st, void *arg, struct err *err)
@@ -134,6 +134,28 @@ Test(durable, cancel_ends_what_waits_and_marks_what_runs)
     c.id = "turn_9";
     cr_assert_eq(db_write(r.db, cancel_job, &c, &err), -1);
     cr_assert_eq(err.code, ERR_NOT_FOUND);
+    rig_close(&r);
+}
+
+Test(durable, cancel_of_an_ended_turn_is_noted_while_its_container_lives)
+{
+    struct rig r = open_with(1);
+    struct cancel c = {.id = "turn_1"};
+    struct err err;
+    bool reset;
+    int64_t seen;
+
+    cr_assert_eq(rig_start(r.db, "turn_1", &reset, &seen, &err), 0);
+    cr_assert_eq(rig_end(r.db, "turn_1", END_NONE, seen, &err), 0);
+    for (int alive = 0; alive < 2; alive++) {
+        c.alive = alive;
+        cr_assert_eq(db_write(r.db, cancel_job, &c, &err), 0);
+        cr_assert(c.ended);
+        struct turn *t = rig_turn(r.db, "turn_1");
+        cr_assert_eq(t->status, TURN_SUCCEEDED);
+        cr_assert_eq(t->cancel_requested_ms, alive ? 77 : 0);
+        turn_free(t);
+    }
     rig_close(&r);
 }
 
