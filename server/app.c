@@ -7,6 +7,7 @@
 #include "base/proc.h"
 #include "build.h"
 #include "handlers/service.h"
+#include "notices.h"
 #include "pool/pool.h"
 #include "storage/channels.h"
 #include "storage/lock.h"
@@ -89,15 +90,6 @@ int app_sandbox(const struct config *config, const char *installation, const cha
                                .tmp_mb = config->limits.tmp_mb};
 
     return sandbox_new(&s, ret, err);
-}
-
-const char *app_model_notice(const struct config *config)
-{
-    if (strcmp(config->model.url, "embedded:echo") == 0)
-        return "model.url is embedded:echo: answers repeat the message, no model is asked";
-    if (strcmp(config->model.url, "embedded:script") == 0)
-        return "model.url is embedded:script: callers steer the answers; for trials and tests only";
-    return NULL;
 }
 
 static bool host_ready(void *host, char reason[SERVICE_REASON_SIZE])
@@ -333,6 +325,11 @@ static void close_rooms(struct app *app)
     close_fd(&app->lock);
 }
 
+static void warn(const char *sentence)
+{
+    log_line(LOG_WARN, NULL, "%s", sentence);
+}
+
 int app_serve(const struct config *config, const struct roots *roots, struct err *err)
 {
     struct app app = {.config = config, .roots = roots, .lock = -1, .signals = -1, .stopped = -1};
@@ -347,8 +344,7 @@ int app_serve(const struct config *config, const struct roots *roots, struct err
     if (rc == 0)
         rc = open_doors(&app, err);
     if (rc == 0) {
-        if (app_model_notice(config))
-            log_line(LOG_WARN, NULL, "%s", app_model_notice(config));
+        notices_each(config, warn);
         while (!stop_signal(app.signals))
             ;
     }

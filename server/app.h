@@ -13,5 +13,3 @@ MUST_USE int app_serve(const struct config *config, const struct roots *roots, s
 MUST_USE int app_broker_env(const struct config *config, struct broker_env **ret, struct err *err);
 MUST_USE int app_sandbox(const struct config *config, const char *installation, const char *boot,
                          struct sandbox **ret, struct err *err);
-/* A sentence about an embedded model, NULL for a real one. */
-const char *app_model_notice(const struct config *config);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -180,6 +181,19 @@ bool proc_in_cgroup(pid_t pid, const char *id)
     char text[8192];
 
     return id[0] && read_proc(pid, "cgroup", text, sizeof text) > 0 && strstr(text, id) != NULL;
+}
+
+uint64_t proc_epoll_watches(void)
+{
+    FILE *file = fopen("/proc/sys/fs/epoll/max_user_watches", "re");
+    uint64_t n = 0;
+
+    if (!file)
+        return 0;
+    if (fscanf(file, "%" SCNu64, &n) != 1)
+        n = 0;
+    fclose(file);
+    return n;
 }
 
 void proc_raise_nofile(void)

@@ -23,6 +23,8 @@ uint64_t proc_start_time(pid_t pid);
 bool proc_in_cgroup(pid_t pid, const char *id);
 /* As many open files as the hard limit allows: each waiting client holds one. */
 void proc_raise_nofile(void);
+/* fs.epoll.max_user_watches: how many a uid may have on this machine; 0: not known. */
+uint64_t proc_epoll_watches(void);
 /* mission.md 2: undumpable, no_new_privs, core limit 0, SIGPIPE ignored, environment cleared. Once, before
  * any thread. */
 MUST_USE int proc_seal_self(struct err *err);

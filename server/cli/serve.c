@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/id.h"
 #include "cli/cli.h"
+#include "notices.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -103,6 +104,11 @@ static unsigned check_all(const struct cli *cli, const struct config *config)
     return wrong;
 }
 
+static void note(const char *sentence)
+{
+    fprintf(stderr, "note: %s\n", sentence);
+}
+
 int cmd_check(const struct cli *cli)
 {
     CLEANUP(config_free_p) struct config *config = NULL;
@@ -110,8 +116,7 @@ int cmd_check(const struct cli *cli)
     if (cli_load(cli, &config) < 0)
         return 1;
     unsigned wrong = check_all(cli, config);
-    if (app_model_notice(config))
-        fprintf(stderr, "note: %s\n", app_model_notice(config));
+    notices_each(config, note);
     if (wrong > 0) {
         fprintf(stderr, "%s: %u errors\n", cli->config_path, wrong);
         return 1;

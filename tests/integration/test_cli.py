@@ -328,6 +328,10 @@ class Check(CliCase):
         self.assertEqual(self.server.containers(), [])
         self.server.write_config(model={"url": "embedded:echo", "allow_script": None})
         self.assertIn("embedded:echo", self.run_cli("check").stderr)
+        for size, memory, told in ((1, 64, False), (256, 1048576, True)):
+            self.server.write_config(pool={"size": size}, limits={"memory_mb": memory})
+            self.assertEqual("fs.epoll.max_user_watches" in self.run_cli("check").stderr, told, size)
+        self.server.write_config(pool={"size": 1}, limits={"memory_mb": 64})
         self.server.start()
         self.run_cli("check")
         self.server.close()

@@ -136,7 +136,8 @@ class TestIntegrity(Case):
         self.assertEqual(self.check().returncode, 0)
 
     def note(self):
-        return next((line + "\n" for line in self.server.cli("check", account=False).stderr.splitlines() if line.startswith("note: ")), "")
+        lines = self.server.cli("check", account=False).stderr.splitlines()
+        return "".join(line + "\n" for line in lines if line.startswith("note: "))
 
     def test_damaged(self):
         """Told by check, and the server does not start on it."""
