@@ -10,6 +10,8 @@ static int unusable(struct err *err, const char *what)
     return err_set(err, ERR_UPSTREAM, "the model's answer has no usable %s", what);
 }
 
+/* A name or an id that is absent or no string becomes "": which ones are valid is for the worker to say, who
+ * answers a bad name with a refusal that the model can learn from. (mission.md 7) */
 static int rebuild_call(const json_t *call, json_t **ret, struct err *err)
 {
     const json_t *function = json_object_get(call, "function");
@@ -17,10 +19,10 @@ static int rebuild_call(const json_t *call, json_t **ret, struct err *err)
     const char *name = json_str(function, "name");
     const json_t *arguments = json_object_get(function, "arguments");
 
-    if (!name || !json_is_string(arguments) || (type && strcmp(type, "function") != 0))
+    if (!json_is_string(arguments) || (type && strcmp(type, "function") != 0))
         return unusable(err, "tool_calls");
     *ret = json_pack("{s:s, s:s, s:{s:s, s:O}}", "id", id ? id : "", "type", "function", "function", "name",
-                     name, "arguments", arguments);
+                     name ? name : "", "arguments", arguments);
     return *ret ? 0 : err_no_memory(err);
 }
 

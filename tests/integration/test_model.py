@@ -200,6 +200,20 @@ class Request(ModelCase):
             self.assertTrue(answer["content"].startswith("Refused"), answer)
 
 
+    def test_calls_without_a_name(self):
+        """Are refused to the model like any other name that is not valid."""
+        whole = {"id": "c", "type": "function"}
+        odd = [{**whole, "function": {"arguments": "{}", **name}} for name in ({}, {"name": None}, {"name": 1}, {"name": ""})]
+        answers = iter([says(None, tool_calls=odd), says("ah")])
+        turn = self.ended(self.ask(lambda _: next(answers)), "succeeded")
+        self.assertEqual(turn["reply"], {"text": "ah"})
+        group = self.upstream.requests[-1].messages[-5:]
+        self.assertEqual([call["function"] for call in group[0]["tool_calls"]],
+                         [{"name": "invalid_tool", "arguments": '{"name":""}'}] * 4)
+        for answer in group[1:]:
+            self.assertTrue(answer["content"].startswith("Refused"), answer)
+
+
 class Refusals(ModelCase):
     """What an upstream can do wrong ends the turn as model_refused, told in general words."""
 
@@ -237,7 +251,7 @@ class Refusals(ModelCase):
     def test_malformed_tool_calls(self):
         whole = {"id": "c", "type": "function", "function": {"name": "memory_get", "arguments": "{}"}}
         for wrong in ("memory_get", {}, [None], ["x"], [{}], [{**whole, "type": "browser"}], [{**whole, "function": None}],
-                      [{**whole, "function": {"name": "memory_get"}}], [{**whole, "function": {"name": 1, "arguments": "{}"}}],
+                      [{**whole, "function": {"name": "memory_get"}}],
                       [{**whole, "function": {"name": "memory_get", "arguments": {"scope": "channel"}}}]):
             with self.subTest(calls=wrong):
                 self.refused(says(None, tool_calls=wrong))

@@ -226,6 +226,24 @@ Test(rebuild, tool_calls)
             WHOLE(PLAIN, "null", ""));
 }
 
+Test(rebuild, a_call_without_a_usable_name_or_id_is_the_workers_to_judge)
+{
+    static const char *const functions[] = {"\"name\":1,", "\"name\":null,", "\"name\":[\"f\"],",
+                                            "\"name\":\"\",", ""};
+    char answer[256];
+
+    for (size_t i = 0; i < ARRAY_LEN(functions); i++) {
+        snprintf(answer, sizeof answer,
+                 "{\"choices\":[{\"message\":{\"tool_calls\":[{\"id\":7,\"function\":{%s\"arguments\":\"{}\"}"
+                 "}]}}]}",
+                 functions[i]);
+        rebuilt(answer,
+                WHOLE("{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"\",\"type\":"
+                      "\"function\",\"function\":{\"name\":\"\",\"arguments\":\"{}\"}}]}",
+                      "null", ""));
+    }
+}
+
 Test(rebuild, odd_reasons_and_counts)
 {
     rebuilt(
@@ -258,7 +276,7 @@ Test(rebuild, what_has_not_the_shape_is_refused)
         "{\"choices\":[{\"message\":{\"tool_calls\":{}}}]}",
         "{\"choices\":[{\"message\":{\"tool_calls\":[1]}}]}",
         "{\"choices\":[{\"message\":{\"tool_calls\":[{\"id\":\"a\"}]}}]}",
-        "{\"choices\":[{\"message\":{\"tool_calls\":[{\"function\":{\"name\":1,\"arguments\":\"\"}}]}}]}",
+        "{\"choices\":[{\"message\":{\"tool_calls\":[{\"function\":{\"name\":1,\"arguments\":{}}}]}}]}",
         "{\"choices\":[{\"message\":{\"tool_calls\":[{\"function\":{\"name\":\"a\",\"arguments\":{}}}]}}]}",
         "{\"choices\":[{\"message\":{\"tool_calls\":[{\"type\":\"custom\",\"function\":{\"name\":\"a\","
         "\"arguments\":"
