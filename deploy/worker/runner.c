@@ -152,7 +152,7 @@ static int read_rpc(const char *text, int id, struct buf *out, struct err *err)
     if (!version || strcmp(version, "2.0") != 0 || json_integer_value(json_object_get(rpc, "id")) != id ||
         (!json_is_object(fault) && !json_is_object(result)))
         return buf_adds(out, "The tool did not answer properly.", err);
-    if (fault) {
+    if (json_is_object(fault)) { /* some servers write "error": null beside a result */
         const char *message = json_str(fault, "message");
         return buf_addf(out, err, "The tool failed: %s", message ? message : "no reason given");
     }

@@ -152,6 +152,10 @@ Test(agent, what_a_tool_answers_is_bounded_and_never_ends_the_turn)
         {ONE_MCP, "mcp_0_t", "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":1,\"message\":\"no\"}}", 200,
          "The tool failed: no"},
         {ONE_MCP, "mcp_0_t",
+         "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":null,\"result\":{\"content\":[{\"type\":\"text\",\"text\":"
+         "\"5\"}]}}",
+         200, "5"},
+        {ONE_MCP, "mcp_0_t",
          "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"isError\":true,\"content\":[{\"type\":\"text\","
          "\"text\":\"bad\"}]}}",
          200, "The tool reported an error: bad"},
