@@ -60,12 +60,19 @@ static void end(struct broker *broker, const struct broker_call *call, enum err_
     pthread_mutex_unlock(&broker->lock);
 }
 
+int64_t call_deadline(int64_t turn_deadline, int64_t now)
+{
+    int64_t latest = now + LIMIT_BROKER_CALL_MS;
+
+    return turn_deadline < latest ? turn_deadline : latest;
+}
+
 char *call_model(struct broker *broker, const char *body, size_t len, int *status)
 {
     struct json_faults faults = {0};
     struct model_reply reply = {0};
     struct err err = {0};
-    int64_t start = clock_mono_ms(), latest = start + LIMIT_BROKER_CALL_MS;
+    int64_t start = clock_mono_ms();
 
     if (begin(broker, &err) < 0) {
         *status = answer_status(err.code);
@@ -76,7 +83,7 @@ char *call_model(struct broker *broker, const char *body, size_t len, int *statu
     const struct model_question question = {.body = body,
                                             .body_len = len,
                                             .traceparent = broker->traceparent,
-                                            .deadline = broker->deadline < latest ? broker->deadline : latest,
+                                            .deadline = call_deadline(broker->deadline, start),
                                             .cancel_fd = broker->cancel_fd};
     int rc = model_call(broker->env, &question, &reply, &faults, &err);
     char *text = rc == 0 ? reply.text : answer_error(err.code, &faults);

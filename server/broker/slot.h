@@ -38,6 +38,9 @@ void listener_stop(struct broker *broker);
 /* ERR_GONE unless a turn is bound and not over; ERR_FORBIDDEN when the peer of the socket is not in the
  * turn's container. (call.c) */
 MUST_USE int call_admit(struct broker *broker, int fd, struct err *err);
+/* When a call that starts now must have ended: its own limit, or the turn's deadline if that is earlier. All
+ * in milliseconds of the monotonic clock. Pure. (mission.md 6) */
+int64_t call_deadline(int64_t turn_deadline, int64_t now);
 /* One call from the guest's body to the body of the answer, which the caller frees; NULL: no memory. Takes
  * its place in the budget, counts, logs a failure of the model, reports to on_call. */
 char *call_model(struct broker *broker, const char *body, size_t len, int *status);

@@ -2,6 +2,7 @@
 #include "broker/budget.h"
 #include "broker/model.h"
 #include "broker/redact.h"
+#include "broker/slot.h"
 
 #include <criterion/criterion.h>
 #include <ctype.h>
@@ -32,6 +33,15 @@ Test(budget, one_at_a_time_and_so_many)
     cr_assert(budget_take_call(&b, &err) == 0);
     budget_end_call(&b);
     cr_assert(budget_take_call(&b, &err) == -1 && err.code == ERR_BUDGET && b.spent && !b.busy);
+}
+
+Test(call, has_60_s_and_never_more_than_its_turn)
+{
+    cr_assert_eq(LIMIT_BROKER_CALL_MS, 60000);
+    cr_assert_eq(call_deadline(1000 + 600000, 1000), 1000 + 60000, "the call's own limit");
+    cr_assert_eq(call_deadline(1000 + 60001, 1000), 1000 + 60000);
+    cr_assert_eq(call_deadline(1000 + 59999, 1000), 1000 + 59999, "the turn's deadline is earlier");
+    cr_assert_eq(call_deadline(500, 1000), 500, "and may be over");
 }
 
 /* --- redaction ------------------------------------------------------------------------------------------ */
