@@ -36,7 +36,7 @@
 #define LIMIT_CREDENTIAL_MIN     16
 #define LIMIT_CREDENTIAL_MAX     8192
 #define LIMIT_SOCKET_PATH        100
-#define LIMIT_SCRIPT_SLEEP_MS    60000
+#define LIMIT_SCRIPT_SLEEP_MS    (LIMIT_BROKER_CALL_MS - 1000) /* of one call, which still answers in time */
 
 /* The container (mission.md 2). */
 #define LIMIT_REMOVE_TRY_MS 5000

@@ -87,10 +87,16 @@ static struct command read_command(const char *line, size_t len, const json_t *t
         return read_call(line + 6, len - 6, tools);
     size_t digits = len > 7 ? strspn(line + 7, "0123456789") : 0;
     if (len > 7 && strncmp(line, "/sleep ", 7) == 0 && digits == len - 7 && digits <= 9) {
-        long ms = strtol(line + 7, NULL, 10);
-        return (struct command){.kind = SLEEP, .ms = ms < LIMIT_SCRIPT_SLEEP_MS ? ms : LIMIT_SCRIPT_SLEEP_MS};
+        return (struct command){.kind = SLEEP, .ms = strtol(line + 7, NULL, 10)};
     }
     return (struct command){.kind = TEXT};
+}
+
+long script_sleep(long asked, long slept)
+{
+    long left = LIMIT_SCRIPT_SLEEP_MS - slept;
+
+    return asked < left ? asked : left;
 }
 
 static int sleep_ms(long ms, int64_t deadline, int cancel_fd, struct err *err)
@@ -117,13 +123,18 @@ static int run_script(const struct talk *talk, const json_t *tools, int64_t dead
                       struct command *ret, struct err *err)
 {
     size_t calls = 0;
+    long slept = 0;
 
     *ret = (struct command){.kind = TEXT};
     for (const char *line = talk->user; *line;) {
         size_t len = strcspn(line, "\n");
         struct command c = read_command(line, len, tools);
-        if (c.kind == SLEEP && calls == talk->tool_turns && sleep_ms(c.ms, deadline, cancel_fd, err) < 0)
-            return -1;
+        if (c.kind == SLEEP && calls == talk->tool_turns) {
+            long ms = script_sleep(c.ms, slept);
+            if (sleep_ms(ms, deadline, cancel_fd, err) < 0)
+                return -1;
+            slept += ms;
+        }
         if (c.kind == CALL && calls++ == talk->tool_turns) {
             *ret = c;
             return 0;

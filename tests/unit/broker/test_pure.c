@@ -1,5 +1,6 @@
 #include "base/json.h"
 #include "broker/budget.h"
+#include "broker/embedded.h"
 #include "broker/model.h"
 #include "broker/redact.h"
 #include "broker/slot.h"
@@ -42,6 +43,18 @@ Test(call, has_60_s_and_never_more_than_its_turn)
     cr_assert_eq(call_deadline(1000 + 60001, 1000), 1000 + 60000);
     cr_assert_eq(call_deadline(1000 + 59999, 1000), 1000 + 59999, "the turn's deadline is earlier");
     cr_assert_eq(call_deadline(500, 1000), 500, "and may be over");
+}
+
+Test(script_sleep, leaves_the_call_time_to_answer)
+{
+    const long most = LIMIT_SCRIPT_SLEEP_MS;
+
+    cr_assert_eq(script_sleep(300, 0), 300);
+    cr_assert_eq(script_sleep(60000, 0), most);
+    cr_assert_eq(script_sleep(999999999, 0), most);
+    cr_assert_leq(most, LIMIT_BROKER_CALL_MS - 1000, "the longest sleep is not past the call's own deadline");
+    cr_assert_eq(script_sleep(40000, 40000), most - 40000, "two sleeps of a call share it");
+    cr_assert_eq(script_sleep(1, most), 0);
 }
 
 /* --- redaction ------------------------------------------------------------------------------------------ */
