@@ -1,6 +1,7 @@
 #include "schemas/protocol.h"
 
 #include "base/limits.h"
+#include "schemas/model_input.h"
 #include "schemas/schema.h"
 
 #include <string.h>
@@ -78,6 +79,22 @@ static int first_fault(struct json_faults *faults, struct err *err)
     return -1;
 }
 
+/* Tool calls go through the sanitizer that every model input passes, and keep its known fields only. */
+static int rebuild_calls(json_t *reply, struct json_faults *faults)
+{
+    const json_t *calls = json_object_get(reply, "tool_calls");
+    json_t *rebuilt = NULL;
+
+    if (!calls)
+        return 0;
+    if (model_tool_calls(calls, "/tool_calls", &rebuilt, faults) < 0)
+        return -1;
+    if (json_object_set_new(reply, "tool_calls", rebuilt) == 0)
+        return 0;
+    json_faults_no_memory(faults);
+    return -1;
+}
+
 int worker_reply_parse(const char *line, size_t len, struct worker_reply *ret, struct err *err)
 {
     CLEANUP(json_free) json_t *value = NULL;
@@ -85,7 +102,7 @@ int worker_reply_parse(const char *line, size_t len, struct worker_reply *ret, s
 
     if (json_parse(line, len, &value, err) < 0)
         return -1;
-    if (schema_check("worker_reply", value, "", &faults) < 0)
+    if (schema_check("worker_reply", value, "", &faults) < 0 || rebuild_calls(value, &faults) < 0)
         return first_fault(&faults, err);
     ret->ok = json_is_true(json_object_get(value, "ok"));
     if (json_object_del(value, "ok") < 0)

@@ -26,6 +26,6 @@ struct worker_reply {
     bool ok;
     json_t *reply; /* {text, tool_calls?, data?}, as stored and answered; the caller's */
 };
-/* Checks a worker's line: schemas/worker_reply.json (tool calls as in mission.md 5). ERR_INVALID_JSON or
- * ERR_INVALID with the first fault. */
+/* Checks a worker's line by schemas/worker_reply.json and rebuilds its tool calls with the known fields only
+ * (mission.md 1 and 5). ERR_INVALID_JSON, ERR_INVALID with the first fault, ERR_NO_MEMORY. */
 MUST_USE int worker_reply_parse(const char *line, size_t len, struct worker_reply *ret, struct err *err);

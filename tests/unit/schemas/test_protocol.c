@@ -160,10 +160,35 @@ Test(reply, has_an_error_for_each_rule)
             "\"name\":"
             "\"F\",\"arguments\":\"\"}}]}",
             ERR_INVALID, "/tool_calls/0/function/name");
-    refused("{\"ok\":true,\"text\":\"a\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"index\":0,"
-            "\"function\":{"
-            "\"name\":\"f\",\"arguments\":\"\"}}]}",
-            ERR_INVALID, "/tool_calls/0/index");
+    refused("{\"ok\":true,\"text\":\"a\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"custom\",\"function\":{"
+            "\"name\":"
+            "\"f\",\"arguments\":\"\"}}]}",
+            ERR_INVALID, "/tool_calls/0/type");
+    refused("{\"ok\":true,\"text\":\"a\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{"
+            "\"name\":"
+            "\"f\",\"arguments\":{}}}]}",
+            ERR_INVALID, "/tool_calls/0/function/arguments");
+    refused("{\"ok\":true,\"text\":\"a\",\"tool_calls\":{}}", ERR_INVALID, "/tool_calls");
+}
+
+Test(reply, tool_calls_keep_only_what_is_known_of_them)
+{
+    static const char line[] =
+        "{\"ok\":true,\"text\":\"\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"index\":0,"
+        "\"function\":{"
+        "\"name\":\"f\",\"arguments\":\"{}\",\"parsed\":{\"a\":1}},\"extra\":[null]}]}";
+    static const char kept[] =
+        "{\"text\":\"\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{"
+        "\"name\":\"f\",\"arguments\":\"{}\"}}]}";
+    struct worker_reply reply = {0};
+    struct err err;
+    char *text = NULL;
+
+    cr_assert_eq(worker_reply_parse(line, strlen(line), &reply, &err), 0, "%s", err.text);
+    cr_assert_eq(json_text(reply.reply, &text, &err), 0);
+    cr_assert_str_eq(text, kept);
+    free(text);
+    json_decref(reply.reply);
 }
 
 Test(reply, nine_tool_calls_and_long_texts_are_too_much)
