@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 #include "schemas/model_input.h"
+#include "schemas/tool_size.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,7 +15,24 @@ static bool is_taken(const char *name)
            strncmp(name, "memory_", 7) == 0 || strcmp(name, "fetch_url") == 0;
 }
 
-static void check_tools(const json_t *tools, struct json_faults *faults)
+/* The worker offers the tools with their descriptions cut as far as it must; the rest has to fit beside its
+ * own.
+ */
+static int check_tools_size(const json_t *tools, struct json_faults *faults, struct err *err)
+{
+    const size_t most = LIMIT_WORKER_TOOLS - LIMIT_OWN_TOOLS_BYTES;
+    size_t size = 0;
+
+    if (tool_size(tools, LIMIT_TOOL_DESCRIPTION, &size, err) < 0)
+        return -1;
+    if (size > most)
+        json_fault(faults, "/tools",
+                   "must have at most %zu bytes as JSON, of each description %d counted, has %zu", most,
+                   LIMIT_TOOL_DESCRIPTION, size);
+    return 0;
+}
+
+static int check_tools(const json_t *tools, struct json_faults *faults, struct err *err)
 {
     size_t i;
     json_t *tool;
@@ -30,6 +48,7 @@ static void check_tools(const json_t *tools, struct json_faults *faults)
             json_fault(faults, pointer,
                        "begins with host_, mcp_ or memory_, or is fetch_url: these are taken");
     }
+    return check_tools_size(tools, faults, err);
 }
 
 static int check_messages(const json_t *messages, struct json_faults *faults, struct err *err)
@@ -64,9 +83,11 @@ int turn_input(json_t *body, struct json_faults *faults, struct err *err)
             return -1;
     }
     if (tools && model_tools(tools, "/tools", &rebuilt, faults) == 0) {
-        check_tools(rebuilt, faults);
+        int rc = check_tools(rebuilt, faults, err);
         if (json_object_set_new(body, "tools", rebuilt) < 0)
             return err_no_memory(err);
+        if (rc < 0)
+            return -1;
     }
     return 0;
 }

@@ -3,6 +3,7 @@
 #include "text.h"
 
 #include "base/limits.h"
+#include "schemas/tool_size.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -96,16 +97,6 @@ static int add_caller(struct tools *t, const json_t *entries, struct err *err)
     return 0;
 }
 
-static int definitions_size(const struct tools *t, size_t *ret, struct err *err)
-{
-    CLEANUP(free_str) char *text = NULL;
-
-    if (json_text(t->definitions, &text, err) < 0)
-        return -1;
-    *ret = strlen(text);
-    return 0;
-}
-
 static int cut_descriptions(struct tools *t, size_t most, struct err *err)
 {
     json_t *definition;
@@ -127,17 +118,19 @@ static int fit(struct tools *t, struct err *err)
 {
     size_t size, most = LIMIT_WORKER_TOOLS;
 
-    if (definitions_size(t, &size, err) < 0)
+    if (tool_size(t->definitions, most, &size, err) < 0)
         return -1;
-    while (size > LIMIT_WORKER_TOOLS && most > 16) {
+    if (size <= LIMIT_WORKER_TOOLS)
+        return 0;
+    while (size > LIMIT_WORKER_TOOLS && most > LIMIT_TOOL_DESCRIPTION) {
         most /= 2;
-        if (cut_descriptions(t, most, err) < 0 || definitions_size(t, &size, err) < 0)
+        if (tool_size(t->definitions, most, &size, err) < 0)
             return -1;
     }
     if (size > LIMIT_WORKER_TOOLS)
         return err_set(err, ERR_INVALID, "the tools take more than %d KiB even without their descriptions",
                        LIMIT_WORKER_TOOLS / 1024);
-    return 0;
+    return cut_descriptions(t, most, err);
 }
 
 int tools_build(const struct turn *turn, struct tools *ret, struct err *err)

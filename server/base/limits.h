@@ -51,6 +51,8 @@
 #define LIMIT_WORKER_EXCHANGE    (8 * 1024)  /* encoded: user and assistant text together */
 #define LIMIT_WORKER_MESSAGE     (48 * 1024) /* encoded */
 #define LIMIT_WORKER_TOOLS       (32 * 1024) /* all tool definitions as JSON */
+#define LIMIT_TOOL_DESCRIPTION   16          /* encoded: no description is cut to less */
+#define LIMIT_OWN_TOOLS_BYTES    1257        /* of LIMIT_WORKER_TOOLS that the memory tools take, so cut */
 #define LIMIT_WORKER_PREVIEW     (4 * 1024)  /* of one memory scope */
 #define LIMIT_WORKER_ANSWER      (4 * 1024)  /* encoded: one tool answer */
 #define LIMIT_WORKER_ARGUMENTS   (2 * 1024)  /* encoded: arguments of one call, in the context */

@@ -1,6 +1,7 @@
 /* messages and tools of POST /v1/turns: the rules beside those of the sanitizer. */
 #include "base/limits.h"
 #include "handlers/turn_input.h"
+#include "schemas/tool_size.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -81,6 +82,42 @@ Test(turn_input, memory_tools_take_three_places)
         }
         expect(json_pack("{s:o}", "tools", list), n == LIMIT_TOOLS - 3 ? NULL : "/tools");
     }
+}
+
+/* Tools of so many bytes as JSON, of each description 16 counted, which has more. */
+static json_t *heavy_tools(size_t size)
+{
+    json_t *list = json_array();
+    char *filler = malloc(size);
+    size_t now = 0;
+    struct err err;
+
+    for (int i = 0; i < 3; i++) {
+        json_t *one = tool((const char *[]){"a", "b", "c"}[i]);
+        json_object_set_new(json_object_get(one, "function"), "description",
+                            json_string("far more than sixteen bytes of \n description"));
+        json_array_append_new(list, one);
+    }
+    json_t *parameters = json_object_get(json_object_get(json_array_get(list, 0), "function"), "parameters");
+    json_object_set_new(parameters, "title", json_string(""));
+    cr_assert_eq(tool_size(list, LIMIT_TOOL_DESCRIPTION, &now, &err), 0);
+    memset(filler, 'x', size - now);
+    filler[size - now] = '\0';
+    json_object_set_new(parameters, "title", json_string(filler));
+    free(filler);
+    return list;
+}
+
+Test(turn_input, tools_fit_into_what_the_worker_offers)
+{
+    const size_t most = LIMIT_WORKER_TOOLS - LIMIT_OWN_TOOLS_BYTES;
+
+    expect(json_pack("{s:o}", "tools", heavy_tools(most)), NULL);
+    expect(json_pack("{s:o}", "tools", heavy_tools(most + 1)), "/tools");
+    json_t *wordy = tool("t");
+    json_object_set_new(json_object_get(wordy, "function"), "description",
+                        json_sprintf("%0*d", 2 * LIMIT_WORKER_TOOLS, 0));
+    expect(json_pack("{s:[o]}", "tools", wordy), NULL);
 }
 
 Test(turn_input, what_passes_is_rebuilt)

@@ -5,6 +5,7 @@
 #include "deploy/worker/text.h"
 #include "deploy/worker/tools.h"
 #include "rig.h"
+#include "schemas/tool_size.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -219,6 +220,56 @@ Test(tools, long_descriptions_are_cut_to_32_kib_in_all)
     cr_assert_eq(offer_many(125, 1, 1, &turn, &tools, &err), 0, "128 tools");
     tools_free(&tools);
     turn_free(&turn);
+}
+
+/* Offers one tool of the caller whose parameters have `weight` bytes; *size is what the service measures. */
+static int offer_heavy(size_t weight, size_t *size, struct tools *tools, struct turn *turn, struct err *err)
+{
+    struct buf b = BUF_INIT(400000);
+
+    cr_assert_eq(
+        buf_addf(
+            &b, err,
+            "{\"caller_tools\":[{\"type\":\"function\",\"function\":{\"name\":\"t\",\"description\":\"%0*d\","
+            "\"parameters\":{\"title\":\"%0*d\"}}}]}",
+            2000, 0, (int)weight, 0),
+        0);
+    int rc = offer(b.data, turn, tools, err);
+    cr_assert_eq(tool_size(turn->caller_tools, LIMIT_TOOL_DESCRIPTION, size, err), 0);
+    buf_free(&b);
+    return rc;
+}
+
+Test(tools, what_the_service_lets_through_can_be_offered)
+{
+    struct turn turn;
+    struct tools tools;
+    struct err err;
+    size_t size, most = LIMIT_WORKER_TOOLS - LIMIT_OWN_TOOLS_BYTES;
+
+    cr_assert_eq(offer(NULL, &turn, &tools, &err), 0);
+    cr_assert_eq(tool_size(tools.definitions, LIMIT_TOOL_DESCRIPTION, &size, &err), 0);
+    cr_assert_eq(tools.count, LIMIT_OWN_TOOLS);
+    cr_assert_eq(size - 1, LIMIT_OWN_TOOLS_BYTES,
+                 "two lists in one have one bracket less each, and a comma: %zu", size - 1);
+    tools_free(&tools);
+    turn_free(&turn);
+    cr_assert_eq(offer_heavy(10, &size, &tools, &turn, &err), 0);
+    tools_free(&tools);
+    turn_free(&turn);
+    for (size_t more = 0; more < 2; more++) {
+        size_t got;
+        int rc = offer_heavy(10 + most - size + more, &got, &tools, &turn, &err);
+        cr_assert_eq(got, most + more);
+        cr_assert_eq(rc, more ? -1 : 0);
+        if (rc == 0) {
+            char *text = json_dumps(tools.definitions, JSON_COMPACT);
+            cr_assert_leq(strlen(text), LIMIT_WORKER_TOOLS);
+            free(text);
+        }
+        tools_free(&tools);
+        turn_free(&turn);
+    }
 }
 
 Test(calls, ids_are_taken_once)
