@@ -112,39 +112,73 @@ static int add_message(json_t *messages, const char *role, const char *content, 
     return 0;
 }
 
-/* The caller's messages take all places: its own system message, which the service has made sure of, follows
- * the operator's prompt in one. */
-static int fold(const struct context *c, json_t *messages, struct buf *system, struct err *err)
+static bool is_role(const json_t *message, const char *role)
 {
-    const char *own = json_str(json_array_get(c->current, 0), "content");
+    const char *own = json_str(message, "role");
 
-    if (buf_adds(system, "\n\n", err) < 0 || buf_adds(system, own ? own : "", err) < 0)
-        return -1;
-    if (json_array_clear(messages) < 0 || add_message(messages, "system", system->data, err) < 0)
-        return -1;
-    for (size_t i = 1; i < json_array_size(c->current); i++)
-        if (json_array_append(messages, json_array_get(c->current, i)) < 0)
+    return own && strcmp(own, role) == 0;
+}
+
+/* How many of the oldest given messages stand in the system message, so that every tool call of this turn has
+ * its place behind the others. Calls stay together with their answers, and the newest message where it is. */
+static size_t count_moved(const struct context *c)
+{
+    size_t given = json_array_size(c->current), all = 1 + given, moved = 0, i;
+    const json_t *group;
+
+    if (!c->turn->messages)
+        return 0;
+    json_array_foreach(c->groups, i, group) {
+        all += json_array_size(group);
+    }
+    if (all > LIMIT_MESSAGES)
+        moved = all - LIMIT_MESSAGES;
+    while (moved > 0 && moved < given && is_role(json_array_get(c->current, moved), "tool"))
+        moved++;
+    return moved < given ? moved : given - 1;
+}
+
+/* Instructions of the caller follow the operator's, all else is data. */
+static int add_moved(const struct context *c, size_t moved, struct buf *system, struct err *err)
+{
+    CLEANUP(json_free) json_t *data = json_array();
+
+    for (size_t i = 0; i < moved; i++) {
+        json_t *message = json_array_get(c->current, i);
+        if (!is_role(message, "system") && json_array_append(data, message) < 0)
             return err_no_memory(err);
+    }
+    if (json_array_size(data) > 0 &&
+        (buf_adds(system, "\nThe oldest messages of this conversation, before those that follow: ", err) <
+             0 ||
+         add_json(system, json_steal(&data), err) < 0))
+        return -1;
+    for (size_t i = 0; i < moved; i++) {
+        const json_t *message = json_array_get(c->current, i);
+        if (is_role(message, "system") &&
+            (buf_adds(system, "\n\n", err) < 0 || buf_adds(system, json_str(message, "content"), err) < 0))
+            return -1;
+    }
     return 0;
 }
 
 static int collect(const struct context *c, json_t *messages, struct err *err)
 {
     CLEANUP(buf_free) struct buf system = BUF_INIT(LIMIT_TURN_LINE * 2);
+    size_t i, moved = count_moved(c);
     json_t *part;
-    size_t i;
 
-    if (system_text(c, &system, err) < 0 || add_message(messages, "system", system.data, err) < 0)
+    if (system_text(c, &system, err) < 0 || add_moved(c, moved, &system, err) < 0 ||
+        add_message(messages, "system", system.data, err) < 0)
         return -1;
-    if (json_array_size(c->current) == LIMIT_MESSAGES)
-        return fold(c, messages, &system, err);
     json_array_foreach(c->history, i, part) {
         if (add_message(messages, "user", json_str(part, "user"), err) < 0 ||
             add_message(messages, "assistant", json_str(part, "assistant"), err) < 0)
             return -1;
     }
-    if (json_array_extend(messages, c->current) < 0)
-        return err_no_memory(err);
+    for (i = moved; i < json_array_size(c->current); i++)
+        if (json_array_append(messages, json_array_get(c->current, i)) < 0)
+            return err_no_memory(err);
     json_array_foreach(c->groups, i, part) {
         if (json_array_extend(messages, part) < 0)
             return err_no_memory(err);

@@ -1,7 +1,8 @@
 /* context.h: the request to the model: system prompt, history, the current message or the given messages, and
  * the tool calls of this turn with their answers, kept under 192 KiB and 128 messages by leaving out the
- * oldest history first, then the oldest groups of tool calls, whole. Given messages are never left out.
- * (mission.md section 7) */
+ * oldest history first, then the oldest groups of tool calls, whole. Given messages are never left out: where
+ * they and the tool calls are more than 128, the oldest of them stand in the system message. (mission.md
+ * section 7) */
 #pragma once
 
 #include "memory.h"

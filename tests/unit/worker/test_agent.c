@@ -252,6 +252,123 @@ Test(agent, given_messages_are_sent_whole_without_history)
     rig_done(&r);
 }
 
+/* A turn with so many messages: the first of `role`, then users that say m1, m2 and so on. Caller frees. */
+static char *turn_of_messages(size_t n, const char *role)
+{
+    json_t *list = json_array(), *turn = json_pack("{s:n, s:o}", "text", "messages", list);
+    char content[16];
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(content, sizeof content, "m%zu.", i);
+        json_array_append_new(list, json_pack("{s:s, s:s}", "role", i ? "user" : role, "content", content));
+    }
+    char *text = json_dumps(turn, JSON_COMPACT);
+    json_decref(turn);
+    return text;
+}
+
+/* Request n has all given messages, in at most 128 places, and the last `tail` of them are the turn's own. */
+static void expect_whole(const struct rig *r, size_t request, size_t given, size_t tail)
+{
+    CLEANUP(free_str) char *text = json_dumps(r->requests[request], JSON_COMPACT);
+    size_t count = message_count(r, request);
+    char content[16];
+
+    cr_assert_leq(count, LIMIT_MESSAGES);
+    cr_assert_eq(count, given + 1 + tail < LIMIT_MESSAGES ? given + 1 + tail : LIMIT_MESSAGES);
+    for (size_t i = 0; i < given; i++) {
+        snprintf(content, sizeof content, "m%zu.", i);
+        cr_assert(strstr(text, content), "%s is missing in request %zu of %zu", content, request, given);
+    }
+    cr_assert_str_eq(json_str(rig_message(r, request, (int)tail), "content"), content, "the newest stays");
+    cr_assert(strstr(text, "\"memory_set\""), "memory tools are on");
+}
+
+Test(agent, given_messages_leave_room_for_tool_calls)
+{
+    static const struct {
+        size_t n;
+        const char *role;
+    } cases[] = {{124, "user"},   {125, "user"},   {126, "user"},   {127, "user"},   {128, "user"},
+                 {124, "system"}, {125, "system"}, {126, "system"}, {127, "system"}, {128, "system"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        char *turn = turn_of_messages(cases[i].n, cases[i].role);
+        rig_start(
+            &r,
+            STEPS({.body = call("[[\"a\",\"memory_set\",\"{\\\"scope\\\":\\\"channel\\\",\\\"key\\\":"
+                                "\\\"k\\\",\\\"value\\\":\\\"v\\\"}\"]]")},
+                  {.body = call("[[\"b\",\"memory_get\",\"{\\\"scope\\\":\\\"channel\\\"}\"],[\"c\",\"nope\","
+                                "\"{}\"]]")},
+                  {.body = say("done")}));
+        expect_text(rig_run_turn(&r, turn, NULL), "done");
+        cr_assert_eq(r.calls, 3);
+        expect_whole(&r, 0, cases[i].n, 0);
+        expect_whole(&r, 1, cases[i].n, 2);
+        expect_whole(&r, 2, cases[i].n, 5);
+        cr_assert_str_eq(json_str(rig_message(&r, 1, 0), "content"), "Remembered.");
+        cr_assert_str_eq(json_str(rig_message(&r, 2, 3), "content"), "Remembered.",
+                         "the first call stays too");
+        cr_assert_str_eq(json_str(rig_message(&r, 2, 1), "content"), "Keys: [\"k\"]");
+        const char *system = system_of(&r, 2);
+        if (strcmp(cases[i].role, "system") == 0 && cases[i].n > 125)
+            cr_assert_str_eq(system + strlen(system) - 5, "\n\nm0.",
+                             "an instruction of the caller stays one");
+        free(turn);
+        rig_done(&r);
+    }
+}
+
+Test(agent, the_most_tool_calls_find_room_beside_the_most_messages)
+{
+    struct rig r;
+    struct buf many = BUF_INIT(65536);
+    struct err err;
+    char *turn = turn_of_messages(LIMIT_MESSAGES, "system");
+
+    for (int i = 0; i < LIMIT_TOOL_CALLS; i++)
+        cr_assert_eq(buf_addf(&many, &err, "%s[\"c%d\",\"memory_get\",\"{\\\"scope\\\":\\\"channel\\\"}\"]",
+                              i ? "," : "[", i),
+                     0);
+    cr_assert_eq(buf_adds(&many, "]", &err), 0);
+    rig_start(&r, STEPS({.body = call(many.data)}));
+    expect_text(rig_run_turn(&r, turn, NULL), "The model did not give a usable answer.");
+    cr_assert_eq(r.calls, LIMIT_WORKER_MODEL_CALLS);
+    for (size_t i = 0; i < LIMIT_WORKER_MODEL_CALLS; i++)
+        expect_whole(&r, i, LIMIT_MESSAGES, i * (1 + LIMIT_TOOL_CALLS));
+    buf_free(&many);
+    free(turn);
+    rig_done(&r);
+}
+
+Test(agent, moved_messages_take_the_answers_to_their_calls_along)
+{
+    struct rig r;
+    json_t *turn =
+        rig_json("{\"text\":null,\"messages\":[{\"role\":\"assistant\",\"content\":\"m0.\",\"tool_calls\":[{"
+                 "\"id\":\"x\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}},{"
+                 "\"id\":\"y\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{"
+                 "\"role\":\"tool\",\"tool_call_id\":\"x\",\"content\":\"m1.\"},{\"role\":\"tool\","
+                 "\"tool_call_id\":\"y\",\"content\":\"m2.\"}]}");
+    json_t *list = json_object_get(turn, "messages");
+
+    while (json_array_size(list) < LIMIT_MESSAGES - 2)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "role", "user", "content", "more"));
+    char *text = json_dumps(turn, JSON_COMPACT);
+    rig_start(&r, STEPS({.body = call("[[\"a\",\"memory_get\",\"{\\\"scope\\\":\\\"channel\\\"}\"]]")},
+                        {.body = say("done")}));
+    expect_text(rig_run_turn(&r, text, NULL), "done");
+    cr_assert_eq(message_count(&r, 0), LIMIT_MESSAGES - 1);
+    cr_assert_eq(message_count(&r, 1), LIMIT_MESSAGES - 1 - 3 + 2, "one place was wanted, three go together");
+    cr_assert_str_eq(json_str(rig_message(&r, 1, LIMIT_MESSAGES - 4), "content"), "more");
+    for (int i = 0; i < 3; i++)
+        cr_assert(strstr(system_of(&r, 1), (const char *[]){"\"m0.\"", "\"m1.\"", "\"m2.\""}[i]));
+    free(text);
+    json_decref(turn);
+    rig_done(&r);
+}
+
 Test(agent, the_newest_group_is_never_left_out_the_turn_fails_instead)
 {
     struct rig r;
