@@ -214,6 +214,46 @@ class Request(ModelCase):
             self.assertTrue(answer["content"].startswith("Refused"), answer)
 
 
+class Given(ModelCase):
+    """A conversation and tools of the caller at their bounds."""
+
+    def give(self, messages, **more):
+        return self.server.call("POST", "/v1/turns", {"channel": "web:model", "speaker": SPEAKER, "messages": messages, **more}, self.key)
+
+    def test_a_memory_call_beside_the_most_messages(self):
+        for number in (125, 126, 127, 128):
+            given = [{"role": "user" if i else "system", "content": f"message {i}."} for i in range(number)]
+            answers = iter([calls(("memory_set", {"scope": "channel", "key": "k", "value": "v"})), says("kept")])
+            self.upstream.answer = lambda _: next(answers)
+            turn = self.ended(self.ok(self.give(given)), "succeeded")
+            self.assertEqual((turn["reply"], turn["metrics"]["model_calls"]), ({"text": "kept"}, 2), number)
+            request = self.upstream.requests[-1]
+            self.assertLessEqual(len(request.messages), 128)
+            self.assertEqual(request.of_role("tool"), ["Remembered."])
+            said = "\n".join(message["content"] for message in request.messages)
+            self.assertEqual([m["content"] for m in given if m["content"] not in said], [])
+
+    def test_one_message_too_many(self):
+        given = [{"role": "user", "content": "x"}] * 128
+        answer = self.give(given)
+        self.assertEqual((answer.status, answer.json["errors"][0]["pointer"]), (422, "/messages"), answer)
+
+    def test_tools_at_their_bound(self):
+        """What is accepted can be offered. (31,511 bytes as openapi.yaml says)"""
+        def tools(more):
+            tool = {"type": "function", "function": {"name": "pick", "description": "d" * 16, "parameters": {"title": ""}}}
+            room = 31511 - len(json.dumps([tool], separators=(",", ":"))) + more
+            tool["function"].update(description="d" * 3000, parameters={"title": "x" * room})
+            return [tool]
+
+        given = [{"role": "user", "content": "pick one"}]
+        self.upstream.answer = calls(("pick", {"n": 1}))
+        turn = self.ended(self.ok(self.give(given, tools=tools(0))), "succeeded")
+        self.assertEqual(turn["reply"]["tool_calls"][0]["function"], {"name": "pick", "arguments": '{"n": 1}'})
+        answer = self.give(given, tools=tools(1))
+        self.assertEqual((answer.status, answer.json["errors"][0]["pointer"]), (422, "/tools"), answer)
+
+
 class Refusals(ModelCase):
     """What an upstream can do wrong ends the turn as model_refused, told in general words."""
 
