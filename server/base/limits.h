@@ -71,6 +71,10 @@
 #define LIMIT_HTTP_MEMORY       (32 * 1024) /* the library's memory of one connection, touched as needed */
 #define LIMIT_HTTP_HEAD         (16 * 1024)
 #define LIMIT_HTTP_TARGET       4096
+#define LIMIT_HTTP_FIELDS       100  /* lines of a head; each takes 64 bytes of the library's memory more */
+#define LIMIT_HTTP_QUERY        16   /* parameters, and so does each of these */
+#define LIMIT_HTTP_COOKIES      32   /* in a line, and so does each of these */
+#define LIMIT_HTTP_COOKIE       4096 /* bytes of a line, which the library copies */
 #define LIMIT_HTTP_SWALLOW      (1024 * 1024)      /* of a refused body is read, so that the answer arrives */
 #define LIMIT_HTTP_BODIES       (64 * 1024 * 1024) /* all bodies being received or kept */
 #define LIMIT_HTTP_HEAD_MS      10000

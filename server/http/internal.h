@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/limits.h"
 #include "http/guard.h"
 #include "http/http.h"
 #include "http/park.h"
@@ -74,7 +75,6 @@ struct http_header {
 };
 
 #define HTTP_HEADERS_MAX 12
-#define HTTP_QUERY_MAX   16
 
 struct http_req {
     struct http_server *server;
@@ -85,7 +85,7 @@ struct http_req {
     struct head head;
     char method[16]; /* cut: no known one is that long */
     struct http_match match;
-    struct http_param query[HTTP_QUERY_MAX];
+    struct http_param query[LIMIT_HTTP_QUERY];
     unsigned query_count;
     char id[REQUEST_ID_SIZE];
     char trace[TRACEPARENT_SIZE];

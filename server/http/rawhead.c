@@ -41,6 +41,19 @@ bool rawhead_token(const char *s, size_t len)
     return len > 0;
 }
 
+/* As the library counts them: empty ones too. */
+static int check_query(const char *target, size_t len, struct err *err)
+{
+    const char *at = memchr(target, '?', len), *end = target + len;
+    unsigned parts = 0;
+
+    while (at && ++parts <= LIMIT_HTTP_QUERY) {
+        at++;
+        at = memchr(at, '&', (size_t)(end - at));
+    }
+    return at ? err_set(err, ERR_BAD_REQUEST, "more than %d query parameters", LIMIT_HTTP_QUERY) : 0;
+}
+
 static int check_request_line(const char *line, size_t len, struct err *err)
 {
     const char *target = memchr(line, ' ', len), *end = line + len;
@@ -55,7 +68,7 @@ static int check_request_line(const char *line, size_t len, struct err *err)
     if (version - target - 1 > LIMIT_HTTP_TARGET)
         return err_set(err, ERR_URI_TOO_LONG, "the request target is longer than %d bytes",
                        LIMIT_HTTP_TARGET);
-    return 0;
+    return check_query(target + 1, (size_t)(version - target - 1), err);
 }
 
 static int check_length(const char *value, size_t len, struct err *err)
@@ -73,15 +86,35 @@ static int check_length(const char *value, size_t len, struct err *err)
     return 0;
 }
 
+/* Nothing here reads cookies, but the library takes them apart. */
+static int check_cookie(const char *value, size_t len, struct err *err)
+{
+    unsigned cookies = 1;
+
+    for (size_t i = 0; i < len; i++)
+        cookies += value[i] == ';' || value[i] == ',';
+    if (len > LIMIT_HTTP_COOKIE || cookies > LIMIT_HTTP_COOKIES)
+        return err_set(err, ERR_HEAD_TOO_LARGE, "a Cookie line has more than %d bytes or %d cookies",
+                       LIMIT_HTTP_COOKIE, LIMIT_HTTP_COOKIES);
+    return 0;
+}
+
+static bool is_name(const char *line, size_t len, const char *name)
+{
+    return len == strlen(name) && strncasecmp(line, name, len) == 0;
+}
+
 static int check_field_line(const char *line, size_t len, struct err *err)
 {
-    static const char length[] = "content-length";
     const char *colon = memchr(line, ':', len);
+    size_t name_len = colon ? (size_t)(colon - line) : 0;
 
-    if (!colon || !rawhead_token(line, (size_t)(colon - line)))
+    if (!rawhead_token(line, name_len))
         return err_set(err, ERR_BAD_REQUEST, "a header line is not token: value");
-    if ((size_t)(colon - line) == sizeof length - 1 && strncasecmp(line, length, sizeof length - 1) == 0)
-        return check_length(colon + 1, len - (size_t)(colon + 1 - line), err);
+    if (is_name(line, name_len, "content-length"))
+        return check_length(colon + 1, len - name_len - 1, err);
+    if (is_name(line, name_len, "cookie"))
+        return check_cookie(colon + 1, len - name_len - 1, err);
     return 0;
 }
 
@@ -100,17 +133,19 @@ static int check_bytes(const char *head, size_t len, struct err *err)
 int rawhead_check(const char *head, size_t len, struct err *err)
 {
     size_t at = skip_empty_lines(head, len);
-    bool first = true;
+    unsigned lines = 0;
 
     if (check_bytes(head, len, err) < 0)
         return -1;
     while (at + 2 < len) { /* up to the empty line */
         const char *line = head + at, *lf = memchr(line, '\n', len - at);
         size_t line_len = lf ? (size_t)(lf - line) - 1 : len - at;
-        if (first ? check_request_line(line, line_len, err) < 0 : check_field_line(line, line_len, err) < 0)
+        if (lines == 0 ? check_request_line(line, line_len, err) < 0
+                       : check_field_line(line, line_len, err) < 0)
             return -1;
-        first = false;
+        if (lines++ > LIMIT_HTTP_FIELDS)
+            return err_set(err, ERR_HEAD_TOO_LARGE, "the head has more than %d fields", LIMIT_HTTP_FIELDS);
         at += line_len + 2;
     }
-    return first ? err_set(err, ERR_BAD_REQUEST, "there is no request line") : 0;
+    return lines == 0 ? err_set(err, ERR_BAD_REQUEST, "there is no request line") : 0;
 }

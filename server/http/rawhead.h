@@ -10,8 +10,9 @@
 size_t rawhead_length(const char *data, size_t len);
 
 /* ERR_BAD_REQUEST for anything but "METHOD target HTTP/1.x", field lines "token: value" and an empty line,
- * each ended by CR LF, without control bytes, folded lines, or a Content-Length that is no number;
- * ERR_URI_TOO_LONG. What the library parses well is left to guard.h. */
+ * each ended by CR LF, without control bytes, folded lines, a Content-Length that is no number, or more query
+ * parameters than any resource knows; ERR_URI_TOO_LONG; ERR_HEAD_TOO_LARGE for more fields or cookies than
+ * the library has memory for. What the library parses well is left to guard.h. */
 MUST_USE int rawhead_check(const char *head, size_t len, struct err *err);
 
 /* A method or field name: one or more tchar. (RFC 9110 section 5.6.2) */

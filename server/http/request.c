@@ -79,8 +79,8 @@ static int take_pair(struct http_req *req, const char *at, size_t len, struct er
         return err_set(err, ERR_BAD_REQUEST, "the query parameter \"%.64s\" is not known here", name);
     if (http_query(req, name))
         return err_set(err, ERR_BAD_REQUEST, "the query parameter \"%s\" comes twice", name);
-    if (req->query_count == HTTP_QUERY_MAX)
-        return err_set(err, ERR_BAD_REQUEST, "more than %d query parameters", HTTP_QUERY_MAX);
+    if (req->query_count == LIMIT_HTTP_QUERY)
+        return err_set(err, ERR_BAD_REQUEST, "more than %d query parameters", LIMIT_HTTP_QUERY);
     req->query[req->query_count++] = (struct http_param){.name = STEAL(name), .value = STEAL(value)};
     return 0;
 }

@@ -270,7 +270,7 @@ CHUNKED = {
 # Of those refused: their head is sound, and their end beyond doubt, so that the connection goes on.
 SOUND = {"a target of no slash", "a host and port as the target", "CONNECT", "a star for GET", "a foreign scheme", "a fragment",
          "a backslash", "a high byte in the target", "an unknown parameter"}
-# Larger than any head may be; nothing of them is kept.
+# Larger than any head may be, or of more parts; nothing of them is kept.
 MEGABYTES = 10 << 20
 HUGE = {
     "one header": (431, b"GET /livez HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * MEGABYTES + b"\r\n\r\n"),
@@ -282,6 +282,22 @@ HUGE = {
     "NUL": (431, b"\0" * MEGABYTES),
     "a head just too large": (431, get(b"X-A: " + b"a" * 16384)),
     "a target just too long": (414, get(target=b"/" + b"a" * 4096)),
+    # Small, but of many parts, and each of them takes memory of its own.
+    "one header too many": (431, get(*[b"a:b"] * 100)),
+    "headers of four bytes": (431, get(*[b"a:"] * 3000)),
+    "one parameter too many": (400, get(target=b"/livez?" + b"&".join([b"a"] * 17))),
+    "parameters of one byte": (400, get(target=b"/livez?" + b"a&" * 2000)),
+    "parameters of nothing": (400, get(target=b"/livez?" + b"&" * 4000)),
+    "one cookie too many": (431, get(b"Cookie: " + b"; ".join([b"a=b"] * 33))),
+    "cookies of nothing": (431, get(b"Cookie: " + b";" * 15000)),
+    "a cookie just too long": (431, get(b"Cookie:" + b"a" * 4097)),
+}
+# As many parts as may be.
+MANY = {
+    "headers": (200, get(*[b"a:b"] * 99)),
+    "parameters": (400, get(target=b"/livez?" + b"&".join([b"a"] * 16))),
+    "cookies": (200, get(b"Cookie: " + b"; ".join([b"a=b"] * 32))),
+    "a long cookie": (200, get(b"Cookie:" + b"a" * 4096)),
 }
 # The client's half of the connection ends in the middle.
 CUT_HEADS = {
@@ -498,6 +514,14 @@ class One(Desync):
             self.assertEqual((reply.status, reply.json["status"]), (200, "succeeded"), reply)
             following = wire.reply()  # it lay in the socket, or with the library
             self.assertTrue(following is None or following.headers["x-request-id"] == "hidden", following)
+
+    def test_many_parts(self):
+        for name, (status, data) in MANY.items():
+            with self.wire(name) as wire:
+                self.greet(wire)
+                wire.send(data)
+                self.assertEqual(wire.reply().status, status)
+                self.greet(wire)
 
     def test_a_long_connection(self):
         with self.wire("reads and turns", stored=20) as wire:

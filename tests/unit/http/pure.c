@@ -4,6 +4,7 @@
 #include "http/uri.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 static enum http_result none(struct http_req *req)
@@ -149,6 +150,44 @@ Test(rawhead, length)
                  {"a\r\n\nb", 4}, {"a\r\nb: \n c\r\n\r\n", 13}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         cr_expect_eq(rawhead_length(cases[i].data, strlen(cases[i].data)), cases[i].length, "%zu", i);
+}
+
+static enum err_code check_repeated(const char *before, const char *part, unsigned times, const char *after)
+{
+    static char head[16384];
+    struct err err = {0};
+    size_t at = (size_t)snprintf(head, sizeof head, "%s", before);
+
+    while (times-- > 0)
+        at += (size_t)snprintf(head + at, sizeof head - at, "%s", part);
+    at += (size_t)snprintf(head + at, sizeof head - at, "%s", after);
+    cr_assert_eq(rawhead_length(head, at), at);
+    return rawhead_check(head, at, &err) == 0 ? ERR_NONE : err.code;
+}
+
+/* The library takes memory for each part, however short. */
+Test(rawhead, parts_are_counted)
+{
+    static const struct {
+        const char *before, *part, *after;
+        unsigned most;
+        enum err_code code;
+    } cases[] = {
+        {"GET / HTTP/1.1\r\n", "a:b\r\n", "\r\n", 100, ERR_HEAD_TOO_LARGE},
+        {"GET /?a", "&a", " HTTP/1.1\r\n\r\n", 15, ERR_BAD_REQUEST},
+        {"GET /?", "&", " HTTP/1.1\r\n\r\n", 15, ERR_BAD_REQUEST},
+        {"GET /?a", "&b=c?d", " HTTP/1.1\r\n\r\n", 15, ERR_BAD_REQUEST},
+        {"GET / HTTP/1.1\r\nCOOKIE: a=b", "; a=b", "\r\n\r\n", 31, ERR_HEAD_TOO_LARGE},
+        {"GET / HTTP/1.1\r\ncookie:", ",", "\r\n\r\n", 31, ERR_HEAD_TOO_LARGE},
+        {"GET / HTTP/1.1\r\nCookie:", "a", "\r\n\r\n", 4096, ERR_HEAD_TOO_LARGE},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        for (unsigned more = 0; more < 2; more++)
+            cr_expect_eq(check_repeated(cases[i].before, cases[i].part, cases[i].most + more, cases[i].after),
+                         more ? cases[i].code : ERR_NONE, "%zu, %u more", i, more);
+    }
+    cr_expect_eq(check_repeated("GET /", "&", 100, " HTTP/1.1\r\nX:?&&&&&&&&&&&&&&&&&;\r\n\r\n"), ERR_NONE,
+                 "in the path, or in a value");
 }
 
 /* Every prefix and every single changed byte of a sound head: never a crash, and no control byte passes. */

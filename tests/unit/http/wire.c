@@ -240,6 +240,27 @@ Test(wire, large_heads)
     close(fd);
 }
 
+/* As many parts as may be, and as many bytes: the library has room for them, and for the answer. */
+Test(wire, heads_with_all_that_may_be)
+{
+    static char head[16384 + 1];
+    size_t at = (size_t)snprintf(head, sizeof head,
+                                 "GET /items/a?limit=1&&&&&&&&&&&&&&& HTTP/1.1\r\n" HOST "Cookie:");
+
+    for (int i = 0; i < 31; i++)
+        at += (size_t)snprintf(head + at, sizeof head - at, "a;");
+    memset(head + at, 'b', 4096 - 62);
+    at += 4096 - 62;
+    for (int i = 0; i < 97; i++)
+        at += (size_t)snprintf(head + at, sizeof head - at, "\r\na:b");
+    at += (size_t)snprintf(head + at, sizeof head - at, "\r\nX:");
+    memset(head + at, 'c', sizeof head - 1 - at);
+    memcpy(head + sizeof head - 5, "\r\n\r\n", 5);
+    const char *answer = peer_ask(&f, head);
+    cr_expect_eq(peer_status(answer), 200, "%s", answer);
+    cr_expect(strstr(answer, "\"limit\":\"1\""), "%s", answer);
+}
+
 Test(wire, keeps_the_connection)
 {
     int fd = peer_connect(&f);
