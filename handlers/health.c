@@ -5,6 +5,7 @@
 
 enum http_result livez(struct http_req *req)
 {
+    http_quiet(req);
     return http_reply_json(req, 200,
                            json_pack("{s:s, s:s}", "status", "ok", "build", service_of(req)->build));
 }
@@ -15,8 +16,10 @@ enum http_result readyz(struct http_req *req)
     char reason[SERVICE_REASON_SIZE] = "";
     struct err err;
 
-    if (host->ready(host->host, reason))
+    if (host->ready(host->host, reason)) {
+        http_quiet(req);
         return http_reply_json(req, 200, json_pack("{s:s}", "status", "ready"));
+    }
     err_set(&err, ERR_NOT_READY, "%s", reason);
     return http_problem(req, &err, NULL);
 }

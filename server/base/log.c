@@ -48,7 +48,7 @@ void log_line(enum log_level level, const char *subject, const char *fmt, ...)
     char *clean = utf8_sanitize(text, strlen(text)); /* a cut or foreign text may not be UTF-8 */
     escape(clean ? clean : "out of memory", safe, sizeof safe);
     if (subject) {
-        char id[128];
+        char id[128 + 8]; /* the longest is a request's (http/trace.h); escape keeps 7 bytes free */
         escape(subject, id, sizeof id);
         snprintf(who, sizeof who, "\"id\":\"%s\",", id);
     }

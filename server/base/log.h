@@ -7,5 +7,5 @@
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
 void log_set_level(enum log_level least);
-/* `subject` is a turn, request or slot id, or NULL. */
+/* `subject` is a turn, request or slot id of up to 128 characters, or NULL. */
 void log_line(enum log_level level, const char *subject, const char *fmt, ...) FORMAT(3, 4);

@@ -118,7 +118,8 @@ void conn_refuse(struct conn *c, const struct err *err, const char *id)
         request_id_accept(NULL, made);
     c->refused = true;
     conn_deadline(c, LIMIT_HTTP_LINGER_MS);
-    log_line(LOG_DEBUG, id ? id : made, "refused with %d: %s", status, err->text);
+    /* A request that has an id gets its line when it is completed; these words may hold some of its own. */
+    log_line(id ? LOG_DEBUG : LOG_INFO, id ? id : made, "refused with %d: %s", status, err->text);
     if (body) {
         snprintf(head, sizeof head,
                  "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %zu\r\n"

@@ -21,6 +21,14 @@ void *intake_target(void *cls, const char *raw, struct MHD_Connection *mhd)
     return req;
 }
 
+/* The only line that every request has: what it was, and never what it said. */
+static void log_request(const struct http_req *req, bool delivered)
+{
+    log_line(req->quiet && !req->named ? LOG_DEBUG : LOG_INFO, req->id, "%s %s %u%s, %lld ms", req->method,
+             req->match.route ? req->match.route->path : "(no route)", req->status,
+             delivered ? "" : " (not delivered)", (long long)(clock_mono_ms() - req->began));
+}
+
 void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr, enum MHD_RequestTerminationCode code)
 {
     struct http_server *s = cls;
@@ -34,10 +42,7 @@ void intake_completed(void *cls, struct MHD_Connection *mhd, void **ptr, enum MH
         park_abandon(req);
     stream_close(req);
     if (req->begun)
-        log_line(LOG_DEBUG, req->id, "%s %s %u%s, %lld ms", req->method,
-                 req->match.route ? req->match.route->path : "(no route)", req->status,
-                 code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " (not delivered)",
-                 (long long)(clock_mono_ms() - req->began));
+        log_request(req, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     if (!req->last && code == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
         pthread_mutex_lock(&s->lock);
         gate_take_back(req->conn, mhd);
@@ -115,7 +120,6 @@ static int admit(struct http_req *req, const char *method, struct err *err)
     struct http_server *s = req->server;
     char allow[96] = "";
 
-    snprintf(req->method, sizeof req->method, "%s", method);
     bool options = strcmp(method, "OPTIONS") == 0;
     if (options && strcmp(req->raw, "*") == 0)
         return options_reply(req, "GET, HEAD, POST, PUT, DELETE, OPTIONS");
@@ -176,13 +180,16 @@ static enum MHD_Result first_call(struct http_req *req, const char *method, cons
     struct err err;
 
     conn_deadline(req->conn, s->config.body_ms);
+    snprintf(req->method, sizeof req->method, "%s", method);
     if (guard_head(req->mhd, version, &req->head, &err) < 0) {
         req->last = true; /* where it ends is not known */
         request_id_accept(NULL, req->id);
         return refuse(req, &err);
     }
     req->conn->may_probe = s->config.address && strcmp(version, "HTTP/1.1") == 0;
-    request_id_accept(http_header(req, "X-Request-Id"), req->id);
+    const char *given = http_header(req, "X-Request-Id");
+    request_id_accept(given, req->id);
+    req->named = given && strcmp(given, req->id) == 0;
     trace_continue(http_header(req, "traceparent"), req->trace);
     bool body = req->head.chunked || req->head.content_length > 0;
     /* The end has come, and nothing of the body: no other call will be made. */

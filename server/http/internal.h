@@ -88,6 +88,8 @@ struct http_req {
     struct http_param query[LIMIT_HTTP_QUERY];
     unsigned query_count;
     char id[REQUEST_ID_SIZE];
+    bool named; /* the client chose the id */
+    bool quiet;
     char trace[TRACEPARENT_SIZE];
     int64_t began;
     bool begun;

@@ -114,6 +114,11 @@ const char *http_request_id(const struct http_req *req)
     return req->id;
 }
 
+void http_quiet(struct http_req *req)
+{
+    req->quiet = true;
+}
+
 const char *http_traceparent(const struct http_req *req)
 {
     return req->trace;

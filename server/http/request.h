@@ -13,6 +13,8 @@ struct http_req;
 void *http_context(const struct http_req *req);          /* http_config.context */
 const char *http_method(const struct http_req *req);     /* "GET" for HEAD as well */
 const char *http_request_id(const struct http_req *req); /* accepted from X-Request-Id, or made */
+/* A probe that found all well: no line in the log, unless the client chose the request's id. */
+void http_quiet(struct http_req *req);
 /* W3C trace context of this request: a valid one continued with a new parent id, or a new one. 55 characters.
  */
 const char *http_traceparent(const struct http_req *req);

@@ -217,6 +217,39 @@ class Ids(HttpCase):
         answers = self.send(self.request(headers=["X-Request-Id: a", "X-Request-Id: b"]))
         self.assertEqual([status for status, _, _ in answers], [400])
 
+    def line(self, answer):
+        """The one line that the log has for an answer."""
+        found = poll(lambda: [line for line in self.server.log_lines() if line.get("id") == answer], 5, f"{answer} is logged")
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def test_ids_are_logged(self):
+        """With what the request was, and nothing of what it said."""
+        longest = "L" * 128
+        for path, status, line in ((f"/v1/channels/{CHANNEL}", 200, r"GET /v1/channels/\{key\} 200, \d+ ms"),
+                                   ("/v1/channels/web:none", 404, r"GET /v1/channels/\{key\} 404, \d+ ms"),
+                                   ("/nowhere-at-all", 404, r"GET \(no route\) 404, \d+ ms"),
+                                   ("/v1/channels?unheard=of", 400, r"GET /v1/channels 400, \d+ ms")):
+            answer = self.get(path)
+            self.assertEqual(answer.status, status)
+            self.assertRegex(self.line(answer.headers["x-request-id"])["msg"], f"^{line}$")
+        self.assertEqual(self.get("/livez", X_Request_Id=longest).status, 200)
+        self.assertRegex(self.line(longest)["msg"], r"^GET /livez 200, \d+ ms$")
+        for data, status in ((self.request(headers=["Host: y"]), 400), (self.request("GET /livez HTTP/9"), 400),
+                             (self.request(headers=["a:b"] * 100), 431)):
+            ((got, head, _),) = self.send(data)
+            self.assertEqual(got, status)
+            self.assertIn(str(status), self.line(re.search(r"(?im)^x-request-id: (\S+)", head).group(1))["msg"])
+        log = self.server.log()
+        for secret in (self.key, CHANNEL, "nowhere-at-all", "unheard"):
+            self.assertNotIn(secret, log)
+
+    def test_probes_are_not_logged(self):
+        ids = [self.get(path).headers["x-request-id"] for path in ("/livez", "/readyz")]
+        self.line(self.get("/openapi.yaml").headers["x-request-id"])  # those before it would be there too
+        for probe in ids:
+            self.assertNotIn(probe, self.server.log())
+
     def test_traceparent(self):
         """What is invalid is dropped, never refused."""
         for given in ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-" + "0" * 32 + "-" + "0" * 16 + "-00", "x", "",

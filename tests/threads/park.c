@@ -2,6 +2,7 @@
  * middle. Every park ends exactly once. */
 #include "http/park.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "http/http.h"
 #include "http/request.h"
 #include "http/response.h"
@@ -113,6 +114,7 @@ static void round_of_visits(void)
     struct err err;
 
     over = stopping = false;
+    log_set_level(LOG_WARN); /* not a line for each request */
     CHECK(http_server_start(&config, &server, &err) == 0);
     port = http_server_port(server);
     start_threads(wakers, WAKERS, wake_some, NULL);

@@ -3,6 +3,7 @@
  * one twice. */
 #include "http/stream.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "http/http.h"
 #include "http/request.h"
 #include "http/response.h"
@@ -184,6 +185,7 @@ static void round_of_visits(void)
     struct err err;
 
     over = false;
+    log_set_level(LOG_WARN); /* not a line for each request */
     CHECK(http_server_start(&config, &server, &err) == 0);
     port = http_server_port(server);
     start_threads(wakers, WAKERS, tell, NULL);

@@ -4,6 +4,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/secret.h"
 #include "base/utf8.h"
 
@@ -12,6 +13,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 Test(err, texts_are_cut_between_characters_and_codes_kept)
 {
@@ -471,4 +473,34 @@ Test(utf8, a_ragged_end_is_an_incomplete_character)
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         cr_assert_eq(utf8_ragged(cases[i].text, cases[i].len), cases[i].want, "%zu", i);
+}
+
+/* One line of the log, without its newline. */
+static void logged(const char *subject, const char *message, char *ret, size_t size)
+{
+    int ends[2], error = dup(STDERR_FILENO);
+
+    cr_assert(error >= 0 && pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+    log_line(LOG_INFO, subject, "%s", message);
+    cr_assert_geq(dup2(error, STDERR_FILENO), 0);
+    close(ends[1]);
+    ssize_t n = read(ends[0], ret, size); /* one write(2) */
+    cr_assert(n > 0 && ret[n - 1] == '\n');
+    ret[n - 1] = '\0';
+    close(ends[0]);
+    close(error);
+}
+
+Test(log, the_longest_id_is_whole)
+{
+    char id[129], line[4096];
+    struct err err;
+
+    memset(id, 'x', 128);
+    id[128] = '\0';
+    logged(id, "\"said\"\n", line, sizeof line);
+    CLEANUP(json_free) json_t *value = NULL;
+    cr_assert_eq(json_parse(line, strlen(line), &value, &err), 0, "%s: %s", err.text, line);
+    cr_assert_str_eq(json_str(value, "id"), id);
+    cr_assert_str_eq(json_str(value, "msg"), "\"said\"\n");
 }

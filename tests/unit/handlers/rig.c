@@ -3,6 +3,7 @@
 #include "schemas/schema.h"
 
 #include "base/id.h"
+#include "base/log.h"
 #include "base/secret.h"
 #include "handlers/openapi.h"
 #include "http/http.h"
@@ -114,6 +115,7 @@ void rig_start(struct rig *r, unsigned per_channel)
                                 .context = &r->service,
                                 .listen_fd = listen_unix(r->socket),
                                 .threads = 1};
+    log_set_level(LOG_WARN); /* not a line for each request */
     cr_assert_eq(http_server_start(&api, &r->api, &err), 0, "%s", err.text);
     cr_assert_eq(http_server_start(&admin, &r->admin, &err), 0, "%s", err.text);
 }

@@ -1,5 +1,7 @@
 #include "peer.h"
 
+#include "base/log.h"
+
 #include <arpa/inet.h>
 #include <poll.h>
 #include <signal.h>
@@ -127,6 +129,7 @@ void fixture_start(struct fixture *f, const struct http_config *overrides)
         config.address = "127.0.0.1";
         config.listen_fd = -1;
     }
+    log_set_level(LOG_WARN); /* not a line for each request */
     cr_assert_eq(http_server_start(&config, &f->server, &err), 0, "%s", err.text);
     f->port = http_server_port(f->server);
 }

@@ -3,6 +3,7 @@
 #include "peer.h"
 
 #include "base/limits.h"
+#include "base/log.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -142,6 +143,7 @@ static void serve(unsigned beat_ms, unsigned reply_ms)
 
     signal(SIGPIPE, SIG_IGN);
     feed.made = feed.goal = feed.opened = feed.freed = feed.beats = feed.flood = 0;
+    log_set_level(LOG_WARN); /* not a line for each request */
     cr_assert_eq(http_server_start(&config, &f.server, &err), 0, "%s", err.text);
     f.port = http_server_port(f.server);
 }
