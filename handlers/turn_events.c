@@ -305,14 +305,16 @@ static enum http_result events_page(struct http_req *req, int64_t after)
 enum http_result turn_events(struct http_req *req)
 {
     const char *resumed = http_header(req, "Last-Event-ID");
+    CLEANUP(free_str) char *accept = NULL;
     int64_t after, seen;
     struct err err;
 
     if (read_number("after", http_query(req, "after"), &after, &err) < 0 ||
-        read_number("Last-Event-ID", resumed, &seen, &err) < 0)
+        read_number("Last-Event-ID", resumed, &seen, &err) < 0 ||
+        http_header_list(req, "Accept", &accept, &err) < 0)
         return http_problem(req, &err, NULL);
     http_header_add(req, "Vary", "Accept");
-    if (!accept_events(http_header(req, "Accept")))
+    if (!accept_events(accept))
         return events_page(req, after);
     return turn_events_stream(req, http_path_param(req, "id"), resumed && *resumed ? seen : after);
 }

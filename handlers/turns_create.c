@@ -31,6 +31,7 @@ struct creation {
     char *channel;
     json_t *request; /* as stored: the body without its channel */
     bool ignored;
+    bool streams; /* the answer is its events */
     struct prefer prefer;
     struct idempotent idempotent;
     char first[TURN_ID_SIZE];  /* the turn that this name stands for already; "": this one */
@@ -130,7 +131,7 @@ static enum http_result inserted(struct http_req *req, const struct err *result,
     http_header_add(req, "Vary", "Accept, Prefer");
     if (c->first[0])
         http_header_add(req, "Idempotent-Replayed", "true");
-    if (accept_events(http_header(req, "Accept"))) {
+    if (c->streams) {
         http_header_add(req, "Location", "/v1/turns/%s", id);
         return turn_events_stream(req, id, 0);
     }
@@ -237,6 +238,20 @@ static int prepare(const struct http_req *req, struct creation *c, struct json_f
     return -1;
 }
 
+/* How the caller wants to be answered. */
+static int read_wishes(const struct http_req *req, struct creation *c, struct err *err)
+{
+    CLEANUP(free_str) char *accept = NULL;
+    CLEANUP(free_str) char *prefer = NULL;
+
+    if (http_header_list(req, "Accept", &accept, err) < 0 ||
+        http_header_list(req, "Prefer", &prefer, err) < 0)
+        return -1;
+    c->streams = accept_events(accept);
+    c->prefer = prefer_parse(prefer);
+    return idempotent_read(req, &c->idempotent, err);
+}
+
 enum http_result turns_create(struct http_req *req)
 {
     CLEANUP(creation_free_p) struct creation *c = calloc(1, sizeof *c);
@@ -249,11 +264,10 @@ enum http_result turns_create(struct http_req *req)
     }
     c->sv = service_of(req);
     c->began_ms = clock_mono_ms();
-    c->prefer = prefer_parse(http_header(req, "Prefer"));
     id_new_in_time("turn_", c->id, sizeof c->id);
     snprintf(c->traceparent, sizeof c->traceparent, "%s", http_traceparent(req));
     snprintf(c->key_id, sizeof c->key_id, "%s", caller_of(req)->key_id);
-    if (idempotent_read(req, &c->idempotent, &err) < 0)
+    if (read_wishes(req, c, &err) < 0)
         return http_problem(req, &err, NULL);
     if (c->idempotent.name[0]) { /* a replay needs no place in the queue and no enabled channel */
         if (db_read(c->sv->db, find_first, c, &err) == 0)

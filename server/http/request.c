@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 struct http_req *req_new(struct http_server *s, struct conn *c, struct MHD_Connection *mhd, const char *raw)
@@ -145,6 +146,38 @@ const char *http_query(const struct http_req *req, const char *name)
 const char *http_header(const struct http_req *req, const char *name)
 {
     return MHD_lookup_connection_value(req->mhd, MHD_HEADER_KIND, name);
+}
+
+struct joining {
+    const char *name;
+    struct buf list;
+    struct err *err;
+    bool failed;
+};
+
+static enum MHD_Result join_line(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct joining *j = cls;
+
+    (void)kind;
+    if (!value || strcasecmp(name, j->name) != 0)
+        return MHD_YES;
+    j->failed =
+        (j->list.len > 0 && buf_adds(&j->list, ", ", j->err) < 0) || buf_adds(&j->list, value, j->err) < 0;
+    return j->failed ? MHD_NO : MHD_YES;
+}
+
+int http_header_list(const struct http_req *req, const char *name, char **ret, struct err *err)
+{
+    struct joining j = {.name = name, .list = BUF_INIT(LIMIT_HTTP_HEAD), .err = err};
+
+    MHD_get_connection_values(req->mhd, MHD_HEADER_KIND, join_line, &j);
+    if (j.failed) {
+        buf_free(&j.list);
+        return -1;
+    }
+    *ret = buf_steal(&j.list);
+    return 0;
 }
 
 const char *http_body(const struct http_req *req, size_t *len)

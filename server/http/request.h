@@ -27,6 +27,9 @@ const char *http_query(const struct http_req *req, const char *name);
  * Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id, traceparent, Origin, Last-Event-ID)
  * were refused with 400 when repeated. */
 const char *http_header(const struct http_req *req, const char *name);
+/* All headers of that name as the one list that they are (RFC 9110 section 5.3); NULL when absent or empty.
+ * *ret is the caller's. */
+MUST_USE int http_header_list(const struct http_req *req, const char *name, char **ret, struct err *err);
 
 /* The body, NUL-terminated; "" and 0 when there is none. Complete when the handler is called. */
 const char *http_body(const struct http_req *req, size_t *len);

@@ -243,7 +243,7 @@ Test(events, refuses)
 Test(events, a_stream_from_beginning_to_end)
 {
     run();
-    int fd = get(own, "", SSE);
+    int fd = get(own, "", "Accept: text/html\r\n" SSE); /* two lines are one list */
     const char *text = read_stream(fd, "started");
     cr_assert_str_eq(told(text), "1 queued 2 started ", "%s", text);
     cr_assert(strncmp(text, "retry: ", 7) == 0, "%s", text);
@@ -405,7 +405,8 @@ Test(events, of_a_turn_that_runs_again)
 Test(events, a_post_that_streams)
 {
     int fd =
-        rig_send(&r, false, own, "POST", "/v1/turns", SSE "X-Request-Id: mine\r\n", turn_body("web:a", "hi"));
+        rig_send(&r, false, own, "POST", "/v1/turns",
+                 "Accept: application/json;q=0.1\r\n" SSE "X-Request-Id: mine\r\n", turn_body("web:a", "hi"));
     const char *text = read_stream(fd, "queued");
     cr_assert_str_eq(told(text), "1 queued ");
     cr_assert(strstr(head, "HTTP/1.1 200 ") && strstr(head, "Content-Type: text/event-stream\r\n") &&

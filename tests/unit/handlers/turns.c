@@ -227,10 +227,17 @@ Test(turns, prefer)
     cr_assert_geq(clock_mono_ms() - began, 990);
     answer_free(&a);
 
+    /* Two lines are one list. (RFC 7240 section 2) */
+    a = rig_receive(post("Prefer: handling=lenient\r\nprefer: respond-async\r\n", turn_body("web:a", "x")));
+    cr_assert_eq(a.status, 202);
+    cr_assert(strstr(a.head, "Preference-Applied: respond-async\r\n"));
+    answer_free(&a);
+
     rig_run_one(&r, "one", turn);
     rig_run_one(&r, "two", turn);
-    int fd = post("Prefer: respond-async, wait=20\r\n", turn_body("web:a", "x"));
     rig_run_one(&r, "three", turn);
+    int fd = post("Prefer: respond-async, wait=20\r\n", turn_body("web:a", "x"));
+    rig_run_one(&r, "four", turn);
     a = rig_receive(fd);
     cr_assert_eq(a.status, 200);
     answer_free(&a);
