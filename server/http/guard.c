@@ -6,11 +6,8 @@
 /* Headers that may come once: what two of them mean is up to the reader, and that is the attack. */
 enum { ONCE_HOST, ONCE_LENGTH, ONCE_ENCODING, ONCE_COUNT };
 static const char *const once[] = {
-    "host",          "content-length", "transfer-encoding",
-    "authorization", "content-type",   "idempotency-key",
-    "if-match",      "if-none-match",  "x-request-id",
-    "traceparent",   "origin",         "expect",
-    "last-event-id",
+    "host",     "content-length", "transfer-encoding", "authorization", "content-type", "idempotency-key",
+    "if-match", "if-none-match",  "x-request-id",      "origin",        "expect",       "last-event-id",
 };
 
 struct walk {
@@ -60,6 +57,7 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
     (void)name_len; /* the gate has seen that there is no NUL, and a colon in each line */
     if (strcasecmp(name, "connection") == 0 && strcasecmp(value, "keep-alive") != 0)
         w->head.closes = true;
+    w->head.traces += strcasecmp(name, "traceparent") == 0;
     for (size_t i = 0; i < ARRAY_LEN(once); i++) {
         if (strcasecmp(once[i], name) != 0)
             continue;

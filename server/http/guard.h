@@ -12,7 +12,8 @@ struct head {
     bool has_length;
     uint64_t content_length; /* 0 when absent */
     bool expects_continue;
-    bool closes; /* the client wants no other request on this connection, or might */
+    bool closes;     /* the client wants no other request on this connection, or might */
+    unsigned traces; /* how many traceparents; more than one is none (W3C trace context) */
 };
 
 /* On the first call of the handler, before anything else: ERR_BAD_REQUEST for Content-Length with

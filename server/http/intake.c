@@ -190,7 +190,7 @@ static enum MHD_Result first_call(struct http_req *req, const char *method, cons
     const char *given = http_header(req, "X-Request-Id");
     request_id_accept(given, req->id);
     req->named = given && strcmp(given, req->id) == 0;
-    trace_continue(http_header(req, "traceparent"), req->trace);
+    trace_continue(req->head.traces == 1 ? http_header(req, "traceparent") : NULL, req->trace);
     bool body = req->head.chunked || req->head.content_length > 0;
     /* The end has come, and nothing of the body: no other call will be made. */
     bool alone = body && conn_sends_no_more(req->conn->fd) && conn_is_level(req->conn->fd, req->conn->taken);

@@ -24,7 +24,7 @@ const char *http_path_param(const struct http_req *req, const char *name);
 /* Decoded query parameter, NULL when absent. Unknown and repeated ones were refused with 400 before. */
 const char *http_query(const struct http_req *req, const char *name);
 /* First header of that name (any case), NULL when absent. Those that may come once only (Host, Authorization,
- * Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id, traceparent, Origin, Last-Event-ID)
+ * Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id, Origin, Last-Event-ID)
  * were refused with 400 when repeated. */
 const char *http_header(const struct http_req *req, const char *name);
 /* All headers of that name as the one list that they are (RFC 9110 section 5.3); NULL when absent or empty.

@@ -255,6 +255,8 @@ class Ids(HttpCase):
         for given in ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-" + "0" * 32 + "-" + "0" * 16 + "-00", "x", "",
                       "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"):
             self.assertEqual(self.get("/livez", traceparent=given).status, 200)
+            answers = self.send(self.request(headers=[f"traceparent: {given}"] * 2))
+            self.assertEqual([status for status, _, _ in answers], [200])
 
 
 class Service(HttpCase):

@@ -78,6 +78,18 @@ Test(wire, answers)
 
 #define JSON "Content-Type: application/json\r\n"
 
+#define TRACE "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+/* Which of the two is meant nobody knows: neither. */
+Test(wire, two_traces_are_none)
+{
+    const char *answer = peer_ask(&f, "GET /items/a HTTP/1.1\r\n" HOST "traceparent: " TRACE
+                                      "\r\nTraceparent: " TRACE "\r\n\r\n");
+
+    cr_assert_eq(peer_status(answer), 200, "%s", answer);
+    cr_assert(strstr(answer, "\"trace\":\"00-") && !strstr(answer, "4bf92f35"), "%s", answer);
+}
+
 Test(wire, bodies)
 {
     static const struct wire_case cases[] = {
