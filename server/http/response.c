@@ -138,8 +138,6 @@ enum http_result http_problem(struct http_req *req, const struct err *err, const
     if (status >= 500) /* what a full or stopping service says to many is no warning each */
         log_line(may_tell(err->code) ? LOG_DEBUG : LOG_WARN, req->id, "%s: %s", err_name(err->code),
                  err->text);
-    if ((status == 503 || status == 429) && !has_header(req, "Retry-After"))
-        http_header_add(req, "Retry-After", "%d", 1);
     if (!text)
         return reply_no_memory(req);
     return reply_owned(req, status, "application/problem+json", text, strlen(text));
@@ -167,6 +165,8 @@ enum MHD_Result reply_send(struct http_req *req)
     MHD_add_response_header(req->reply, "X-Content-Type-Options", "nosniff");
     if (!has_header(req, MHD_HTTP_HEADER_CACHE_CONTROL))
         MHD_add_response_header(req->reply, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if ((req->status == 503 || req->status == 429) && !has_header(req, MHD_HTTP_HEADER_RETRY_AFTER))
+        MHD_add_response_header(req->reply, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     for (unsigned i = 0; i < req->header_count; i++)
         MHD_add_response_header(req->reply, req->headers[i].name, req->headers[i].value);
     req->last = is_last(req);

@@ -1,7 +1,7 @@
 /* http/response.h: answers. Each gives the one answer of the request and returns HTTP_DONE, so that a handler
  * ends with `return http_reply_…(…)`. On the request's server thread only. A failure to build the answer
- * becomes a 503 by itself. X-Request-Id, Cache-Control: no-store and X-Content-Type-Options are always added.
- */
+ * becomes a 503 by itself. X-Request-Id, Cache-Control: no-store and X-Content-Type-Options are always added,
+ * and Retry-After to 429 and 503. */
 #pragma once
 
 #include "base/json.h"

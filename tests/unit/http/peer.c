@@ -92,6 +92,11 @@ static enum http_result fail(struct http_req *req)
     return http_problem(req, &err, NULL);
 }
 
+static enum http_result no_memory(struct http_req *req)
+{
+    return http_reply_json(req, 200, NULL);
+}
+
 static const struct http_route routes[] = {
     {"GET", "/hello", 0, 0, NULL, hello},
     {"GET", "/items/{key}", 0, 0, "limit", item},
@@ -102,6 +107,7 @@ static const struct http_route routes[] = {
     {"POST", "/wait", 0, 1024, "ms", wait_turn},
     {"GET", "/at-once", 0, 0, NULL, wake_at_once},
     {"GET", "/fail", 0, 0, NULL, fail},
+    {"GET", "/no-memory", 0, 0, NULL, no_memory},
     {"GET", "/closed", 1, 0, NULL, hello},
     {0},
 };

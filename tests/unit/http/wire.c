@@ -68,6 +68,7 @@ Test(wire, answers)
         {"GET /closed HTTP/1.1\r\n" HOST "\r\n", 401, "WWW-Authenticate: Bearer\r\n"},
         {"GET /closed HTTP/1.1\r\n" HOST "Authorization: x\r\n\r\n", 200, "hello"},
         {"GET /fail HTTP/1.1\r\n" HOST "\r\n", 503, "Retry-After: 1\r\n"},
+        {"GET /no-memory HTTP/1.1\r\n" HOST "\r\n", 503, "Retry-After: 1\r\n"},
         {"GET /items/a HTTP/1.1\r\n" HOST
          "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\r\n",
          200, "00-4bf92f3577b34da6a3ce929d0e0e4736-"},
