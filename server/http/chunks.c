@@ -4,7 +4,8 @@
  * just before, on the thread that serves the connection, without saying which it is. That one is receiving
  * chunks on this thread, and has been read from since its last round ended. Where this fits one connection
  * alone it gets our answer, before the library can send its own; where it fits several, which takes others in
- * the middle of a chunk's head, the page goes out. (connection.c of 0.9.75, transmit_error_response_len) */
+ * the middle of a chunk's head, the page goes out: nothing tells them apart before it is sent, and an answer
+ * to the wrong one would end a sound request. (connection.c of 0.9.75, transmit_error_response_len) */
 #include "http/internal.h"
 
 #include <string.h>
