@@ -253,25 +253,43 @@ Test(wire, large_heads)
     close(fd);
 }
 
-/* As many parts as may be, and as many bytes: the library has room for them, and for the answer. */
-Test(wire, heads_with_all_that_may_be)
+/* The largest head there may be, of as many parts as may be; the request line has 15 '&'. */
+static const char *full_head(const char *start)
 {
     static char head[16384 + 1];
-    size_t at = (size_t)snprintf(head, sizeof head,
-                                 "GET /items/a?limit=1&&&&&&&&&&&&&&& HTTP/1.1\r\n" HOST "Cookie:");
+    size_t at = (size_t)snprintf(head, sizeof head, "%s" HOST "Cookie:", start);
+    unsigned lines = 2;
 
+    for (const char *p = start; (p = strchr(p, '\n')); p++)
+        lines++; /* the request line stands for the last */
     for (int i = 0; i < 31; i++)
         at += (size_t)snprintf(head + at, sizeof head - at, "a;");
     memset(head + at, 'b', 4096 - 62);
     at += 4096 - 62;
-    for (int i = 0; i < 97; i++)
+    for (; lines < 100; lines++)
         at += (size_t)snprintf(head + at, sizeof head - at, "\r\na:b");
     at += (size_t)snprintf(head + at, sizeof head - at, "\r\nX:");
     memset(head + at, 'c', sizeof head - 1 - at);
     memcpy(head + sizeof head - 5, "\r\n\r\n", 5);
-    const char *answer = peer_ask(&f, head);
+    return head;
+}
+
+/* The library has room for it, for a body, and for the answer. */
+Test(wire, heads_with_all_that_may_be)
+{
+    static char body[65536];
+    const char *answer = peer_ask(&f, full_head("GET /items/a?limit=1&&&&&&&&&&&&&&& HTTP/1.1\r\n"));
+
     cr_expect_eq(peer_status(answer), 200, "%s", answer);
     cr_expect(strstr(answer, "\"limit\":\"1\""), "%s", answer);
+    int fd = peer_connect(&f);
+    peer_send(fd, full_head("POST /echo?&&&&&&&&&&&&&&& HTTP/1.1\r\n" JSON "Content-Length: 65536\r\n"));
+    memset(body, ' ', sizeof body);
+    memcpy(body, "[1]", 3);
+    peer_send_bytes(fd, body, sizeof body);
+    answer = peer_read(fd, "[1]");
+    cr_expect_eq(peer_status(answer), 200, "%s", answer);
+    close(fd);
 }
 
 Test(wire, keeps_the_connection)
