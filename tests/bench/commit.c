@@ -117,14 +117,14 @@ static void make_tables(sqlite3 *db)
         run_sql(db, (const char *)sqlite3_column_text(list, 0));
     sqlite3_finalize(list);
     sqlite3_close(from);
-    prepare(
-        db,
-        "INSERT INTO turns (id, channel, key_id, status, request, created_ms, traceparent, speaker_id, "
-        "accept_ms) "
-        "VALUES (printf('turn_%012x', unixepoch() * 1000) || lower(hex(randomblob(10))), 'bench:c' || abs(random() % 64), '0123456789abcdef', "
-        "'queued', '{\"speaker\":{\"id\":\"u1\",\"name\":\"Ada\"},\"text\":\"hello\"}', 1780000000000, "
-        "'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', 'u1', 0)",
-        &insert);
+    prepare(db,
+            "INSERT INTO turns (id, channel, key_id, status, request, created_ms, traceparent, speaker_id, "
+            "accept_ms) "
+            "VALUES (printf('turn_%012x', unixepoch() * 1000) || lower(hex(randomblob(10))), 'bench:c' || "
+            "abs(random() % 64), '0123456789abcdef', "
+            "'queued', '{\"speaker\":{\"id\":\"u1\",\"name\":\"Ada\"},\"text\":\"hello\"}', 1780000000000, "
+            "'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', 'u1', 0)",
+            &insert);
     prepare(db,
             "INSERT INTO events (turn, n, type, at_ms, data) "
             "VALUES (last_insert_rowid(), 1, 'queued', 1780000000000, '{\"position\":0}')",
