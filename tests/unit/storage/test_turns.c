@@ -1,5 +1,6 @@
 #include "rig.h"
 
+#include "storage/retention.h"
 #include "storage/store.h"
 
 #define PLAIN "{\"text\":\"x\",\"speaker\":{\"id\":\"1\",\"name\":\"A\"}}"
@@ -309,37 +310,94 @@ static void no_one(const char *id, void *arg)
     (void)arg;
 }
 
-/* What runs every second, or for each of many: SQLite itself says whether it read all rows. */
+/* Of all statements of this store since the last call: rows that were met by walking over a whole table or
+ * index, which SQLite itself counts, and steps of its machine. */
+static int scanned(struct store *st)
+{
+    int rows = 0;
+    for (sqlite3_stmt *stmt = NULL; (stmt = sqlite3_next_stmt(st->sqlite, stmt));)
+        rows += sqlite3_stmt_status(stmt, SQLITE_STMTSTATUS_FULLSCAN_STEP, 1);
+    return rows;
+}
+
+static int stepped(struct store *st)
+{
+    int steps = 0;
+    for (sqlite3_stmt *stmt = NULL; (stmt = sqlite3_next_stmt(st->sqlite, stmt));)
+        steps += sqlite3_stmt_status(stmt, SQLITE_STMTSTATUS_VM_STEP, 1);
+    return steps;
+}
+
+/* What runs every second, or for each of many. */
 static int look_at_open_ones(struct store *st, void *arg, struct err *err)
 {
     (void)arg;
     cr_assert_eq(turns_each(st, TURN_QUEUED, nothing, NULL, err), 0, "%s", err->text);
     cr_assert_eq(turns_each(st, TURN_RUNNING, nothing, NULL, err), 0, "%s", err->text);
     cr_assert_eq(turns_cancel_queued(st, "web:a", END_CANCELED, 1, no_one, NULL, err), 0, "%s", err->text);
-    for (sqlite3_stmt *stmt = NULL; (stmt = sqlite3_next_stmt(st->sqlite, stmt));)
-        cr_assert_eq(sqlite3_stmt_status(stmt, SQLITE_STMTSTATUS_FULLSCAN_STEP, 0), 0, "%s",
-                     sqlite3_sql(stmt));
+    cr_assert_eq(scanned(st), 0);
     return 0;
+}
+
+/* turn_0 and on, `open` of them queued, the others ended at 4000. */
+static void fill(struct rig *r, int all, int open)
+{
+    struct err err;
+    bool reset;
+    int64_t seen;
+
+    for (int i = 0; i < all; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "turn_%d", i);
+        cr_assert_eq(rig_insert(r->db, id, "web:a", PLAIN, false, &err), 0, "%s", err.text);
+        if (i >= all - open)
+            continue;
+        cr_assert_eq(rig_start(r->db, id, &reset, &seen, &err), 0, "%s", err.text);
+        cr_assert_eq(rig_end(r->db, id, END_NONE, seen, &err), 0, "%s", err.text);
+    }
+    rig_reopen(r); /* statements of its own only */
 }
 
 Test(turns, open_ones_are_found_without_reading_the_ended)
 {
     struct rig r = open_with_channel();
     struct err err;
-    bool reset;
-    int64_t seen;
 
-    for (int i = 0; i < 20; i++) {
-        char id[16];
-        snprintf(id, sizeof id, "turn_%d", i);
-        cr_assert_eq(rig_insert(r.db, id, "web:a", PLAIN, false, &err), 0, "%s", err.text);
-        if (i == 19)
-            break;
-        cr_assert_eq(rig_start(r.db, id, &reset, &seen, &err), 0, "%s", err.text);
-        cr_assert_eq(rig_end(r.db, id, END_NONE, seen, &err), 0, "%s", err.text);
-    }
-    rig_reopen(&r); /* statements of its own only */
+    fill(&r, 20, 1);
     cr_assert_eq(db_write(r.db, look_at_open_ones, NULL, &err), 0, "%s", err.text);
     cr_assert_str_eq(rig_ask(r.db, "SELECT status FROM turns WHERE id = 'turn_19'"), "canceled");
+    rig_close(&r);
+}
+
+/* By age, by count, the events: the first time something goes, then all that is left stays. */
+static int prune_all_ways(struct store *st, void *arg, struct err *err)
+{
+    struct retention rules = {.turns_keep = 110, .events_before_ms = 5000, .most = 200};
+    int removed, *idle = arg;
+
+    cr_assert_eq(retention_prune(st, &rules, &removed, err), 0, "%s", err->text);
+    cr_assert_eq(removed, 10 + 110);
+    rules.turns_before_ms = 3999;
+    stepped(st);
+    cr_assert_eq(retention_prune(st, &rules, &removed, err), 0, "%s", err->text);
+    cr_assert_eq(removed, 0);
+    cr_assert_eq(scanned(st), 0);
+    rules.turns_keep = 0; /* that rule counts through its index */
+    stepped(st);
+    cr_assert_eq(retention_prune(st, &rules, &removed, err), 0, "%s", err->text);
+    *idle = stepped(st);
+    return 0;
+}
+
+Test(turns, retention_reads_only_what_goes)
+{
+    struct rig r = open_with_channel();
+    struct err err;
+    int idle = 0;
+
+    fill(&r, 130, 10);
+    cr_assert_eq(db_write(r.db, prune_all_ways, &idle, &err), 0, "%s", err.text);
+    cr_assert_lt(idle, 110, "%d steps: it looks again at turns whose events are gone", idle);
+    cr_assert_str_eq(rig_ask(r.db, "SELECT min(seq) || ' ' || count(*) FROM turns"), "11 120");
     rig_close(&r);
 }
