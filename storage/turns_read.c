@@ -144,21 +144,28 @@ int turns_each(struct store *st, enum turn_status status,
 
 #define FILTERS                                                                                              \
     " AND (?2 IS NULL OR speaker_id = ?2) AND (?3 IS NULL OR key_id = ?3) AND (?4 IS NULL OR status = ?4)"   \
-    " AND created_ms >= ?5 AND (?6 = 0 OR created_ms < ?6) AND (?7 = 0 OR seq < ?7) ORDER BY seq DESC"
+    " AND created_ms >= ?5 AND (?6 = 0 OR created_ms < ?6) AND seq < ?7 ORDER BY seq DESC"
 
-/* Filters that are absent are bound as null or 0 and let everything pass; the channel's index serves the
- * usual list, the order of seq the others. */
+/* Filters that are absent are bound as null or 0 and let everything pass. An index serves only what the query
+ * itself compares: the channel's, else the key's, else the order of seq. */
+static const char *list_query(const struct turn_filter *f)
+{
+    if (f->channel)
+        return "SELECT " COLUMNS " FROM turns WHERE channel = ?1" FILTERS;
+    if (f->key_id)
+        return "SELECT " COLUMNS " FROM turns WHERE ?1 IS NULL AND key_id = ?3" FILTERS;
+    return "SELECT " COLUMNS " FROM turns WHERE ?1 IS NULL" FILTERS;
+}
+
 int turns_list(struct store *st, const struct turn_filter *f,
                int (*each)(const struct turn *, void *, struct err *), void *arg, struct err *err)
 {
     CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
-    const char *sql = f->channel ? "SELECT " COLUMNS " FROM turns WHERE channel = ?1" FILTERS
-                                 : "SELECT " COLUMNS " FROM turns WHERE ?1 IS NULL" FILTERS;
 
-    if (stmt_get(st, sql, &stmt, err) < 0 ||
+    if (stmt_get(st, list_query(f), &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "ssssiii", f->channel, f->speaker_id, f->key_id,
                   f->status < 0 ? NULL : turn_status_name((enum turn_status)f->status), f->since_ms,
-                  f->until_ms, f->before) < 0)
+                  f->until_ms, f->before ? f->before : INT64_MAX) < 0)
         return -1;
     return walk(st, stmt, each, arg, err);
 }

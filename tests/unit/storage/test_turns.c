@@ -401,3 +401,32 @@ Test(turns, retention_reads_only_what_goes)
     cr_assert_str_eq(rig_ask(r.db, "SELECT min(seq) || ' ' || count(*) FROM turns"), "11 120");
     rig_close(&r);
 }
+
+/* A key that sees its own turns only has none among many; the first page and a late one of everything. */
+static int list_for_keys(struct store *st, void *arg, struct err *err)
+{
+    struct turn_filter own = {.status = -1, .key_id = "nobody"};
+    struct turn_filter late = {.status = -1, .before = 3};
+    char ids[64] = "";
+
+    (void)arg;
+    cr_assert_eq(turns_list(st, &own, nothing, NULL, err), 0, "%s", err->text);
+    cr_assert_lt(stepped(st), 60, "it reads the turns of others");
+    cr_assert_eq(turns_list(st, &late, collect, ids, err), 0, "%s", err->text);
+    cr_assert_str_eq(ids, "turn_1 turn_0 ");
+    cr_assert_lt(stepped(st), 120, "it reads what the pages before had");
+    own.channel = "web:a";
+    cr_assert_eq(turns_list(st, &own, nothing, NULL, err), 0, "%s", err->text);
+    cr_assert_eq(scanned(st), 0);
+    return 0;
+}
+
+Test(turns, lists_of_a_key_leave_out_those_of_others)
+{
+    struct rig r = open_with_channel();
+    struct err err;
+
+    fill(&r, 130, 120);
+    cr_assert_eq(db_read(r.db, list_for_keys, NULL, &err), 0, "%s", err.text);
+    rig_close(&r);
+}
