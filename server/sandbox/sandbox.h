@@ -20,7 +20,7 @@ struct sandbox_config {
     uid_t uid;                 /* the service's own; 0 is refused */
     gid_t gid;
     unsigned memory_mb; /* at least 64 */
-    double cpus;        /* more than 0 */
+    double cpus;        /* at least 0.01 */
     unsigned pids;      /* at least 8 */
     unsigned nofile;    /* 256 */
     unsigned tmp_mb;    /* 64 */

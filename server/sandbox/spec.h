@@ -29,7 +29,7 @@ struct box_spec {
     uid_t uid; /* of the service itself; never 0 */
     gid_t gid;
     unsigned memory_mb; /* at least 64; swap is none */
-    double cpus;        /* more than 0 */
+    double cpus;        /* at least 0.01 */
     unsigned pids;      /* at least 8 */
     unsigned nofile;    /* soft and hard limit, at least 16 */
     unsigned tmp_mb;    /* size of /tmp, at least 1 */

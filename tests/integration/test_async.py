@@ -320,7 +320,7 @@ class TestLimits(AsyncCase):
         self.assertEqual(set(faults), {f"/limits/{name}" for name in over})
         for name, value in over.items():
             self.assertRegex(faults[f"/limits/{name}"], "only lower")
-        under = {"timeout_ms": 999, "memory_mb": 63, "cpus": 0, "pids": 7}
+        under = {"timeout_ms": 999, "memory_mb": 63, "cpus": 0.005, "pids": 7}
         self.assertEqual(set(self.problem(self.post(limits=under), 422, "invalid")), {f"/limits/{name}" for name in under})
         for bad in ({}, {"timeout_ms": "1000"}, {"nofile": 16}, [], None, {"pids": 8.5}):
             self.problem(self.post(limits=bad), 422, "invalid")

@@ -352,7 +352,7 @@ class Check(CliCase):
                    "image: '-x'\n"
                    "limits:\n"
                    "  memory_mb: 63\n"
-                   "  cpus: 0\n"
+                   "  cpus: 0.005\n"
                    "  pids: 7\n"
                    "  timeout_ms: 600001\n"
                    "  wild: 1\n"

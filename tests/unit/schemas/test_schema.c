@@ -130,10 +130,10 @@ Test(schema, configuration_ranges)
 {
     const char *got = faults_of(
         "config",
-        "{\"limits\":{\"memory_mb\":63,\"cpus\":0,\"pids\":7,\"timeout_ms\":600001},\"image\":\"-x\","
+        "{\"limits\":{\"memory_mb\":63,\"cpus\":0.005,\"pids\":7,\"timeout_ms\":600001},\"image\":\"-x\","
         "\"model\":{\"url\":\"ftp://x\",\"credential\":{\"file\":\"/a\",\"env\":\"B\"}}}");
     cr_assert(strstr(got, "/limits/memory_mb: must be at least 64"), "%s", got);
-    cr_assert(strstr(got, "/limits/cpus: must be more than 0"), "%s", got);
+    cr_assert(strstr(got, "/limits/cpus: must be at least 0.01"), "%s", got);
     cr_assert(strstr(got, "/limits/pids: must be at least 8"), "%s", got);
     cr_assert(strstr(got, "/limits/timeout_ms: must be at most 600000"), "%s", got);
     cr_assert(strstr(got, "/image: must match"), "%s", got);
