@@ -68,7 +68,7 @@ void broker_close(struct broker *broker);
 
 struct broker_stats {
     unsigned calls;       /* that took a place in the budget */
-    unsigned model_calls; /* of these, /model */
+    unsigned model_calls; /* of these, /model; the others are calls of tools */
     uint64_t prompt_tokens, completion_tokens;
     bool model_refused; /* the last model call failed at the model or its answer was not usable */
     bool budget_spent;  /* a call was refused because none was left */

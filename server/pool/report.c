@@ -12,11 +12,13 @@
 static json_t *metrics_of(const struct run *r)
 {
     const struct box_result *b = &r->result;
-    json_t *m = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I}", "queue_ms", (json_int_t)(r->turn->started_ms - r->turn->created_ms),
-        "run_ms", (json_int_t)(clock_mono_ms() - r->started), "start_ms", (json_int_t)b->start_ms,
-        "model_calls", (json_int_t)r->stats.model_calls, "prompt_tokens", (json_int_t)r->stats.prompt_tokens,
-        "completion_tokens", (json_int_t)r->stats.completion_tokens);
+    json_t *m = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "queue_ms",
+                          (json_int_t)(r->turn->started_ms - r->turn->created_ms), "run_ms",
+                          (json_int_t)(clock_mono_ms() - r->started), "start_ms", (json_int_t)b->start_ms,
+                          "model_calls", (json_int_t)r->stats.model_calls, "tool_calls",
+                          (json_int_t)(r->stats.calls - r->stats.model_calls), "prompt_tokens",
+                          (json_int_t)r->stats.prompt_tokens, "completion_tokens",
+                          (json_int_t)r->stats.completion_tokens);
 
     if (m && b->cpu_us >= 0)
         json_object_set_new(m, "cpu_ms", json_integer(b->cpu_us / 1000));

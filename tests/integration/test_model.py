@@ -139,6 +139,7 @@ class Request(ModelCase):
         turn = self.ended(self.ask(lambda _: next(answers)), "succeeded")
         metrics = turn["metrics"]
         self.assertEqual((metrics["model_calls"], metrics["prompt_tokens"], metrics["completion_tokens"]), (2, 22, 14))
+        self.assertEqual(metrics["tool_calls"], 0, "memory is the worker's own")
 
     def test_reply_is_cut(self):
         """At 100,000 characters, between characters, and says so."""

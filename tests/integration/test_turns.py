@@ -66,7 +66,7 @@ class Outcome(TurnCase):
         margin = datetime.timedelta(milliseconds=2)
         self.assertTrue(before - margin <= times[0] and times[2] <= after + margin, turn)
         metrics = turn["metrics"]
-        self.assertEqual((metrics["model_calls"], metrics["oom_kills"]), (1, 0))
+        self.assertEqual((metrics["model_calls"], metrics["tool_calls"], metrics["oom_kills"]), (1, 0, 0))
         self.assertGreater(metrics["prompt_tokens"], 0)
         self.assertGreaterEqual(metrics["run_ms"], metrics["start_ms"])
         self.assertGreater(metrics["start_ms"], 0)
