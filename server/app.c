@@ -87,7 +87,9 @@ int app_sandbox(const struct config *config, const char *installation, const cha
                                .cpus = config->limits.cpus,
                                .pids = config->limits.pids,
                                .nofile = config->limits.nofile,
-                               .tmp_mb = config->limits.tmp_mb};
+                               .tmp_mb = config->limits.tmp_mb,
+                               .stderr_bytes =
+                                   config->result.logs ? config->result.logs_kb * (size_t)1024 : 0};
 
     return sandbox_new(&s, ret, err);
 }

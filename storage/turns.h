@@ -44,14 +44,14 @@ struct turn {
     json_t *reply;      /* {text, …} or NULL */
     char *error_code;   /* NULL when none */
     char *error_detail; /* our own sentence; NULL when none */
-    json_t *metrics;    /* or NULL */
-    json_t *spans; /* [{name, started_ms, duration_ms, …}] of its run, in order of their end; NULL when it
-                      never ran */
-    json_t *logs;  /* {stderr, stdout?}: {text, bytes, truncated}; NULL when it never ran */
-    char traceparent[TURN_TRACE_SIZE];           /* W3C trace context of the request; "" when there is none */
-    int attempts, max_attempts;                  /* starts so far, and how many there may be */
-    int64_t cancel_requested_ms;                 /* wall; 0: nobody asked */
-    bool events_pruned;                          /* its early events are gone */
+    /* Of its run; NULL when there was none, or where the operator keeps none (result.*). */
+    json_t *metrics;
+    json_t *spans;                     /* [{name, started_ms, duration_ms, …}] in order of their end */
+    json_t *logs;                      /* {stderr, stdout?}: {text, bytes, truncated} */
+    char traceparent[TURN_TRACE_SIZE]; /* W3C trace context of the request; "" when there is none */
+    int attempts, max_attempts;        /* starts so far, and how many there may be */
+    int64_t cancel_requested_ms;       /* wall; 0: nobody asked */
+    bool events_pruned;                /* its early events are gone */
     int64_t created_ms, started_ms, finished_ms; /* wall; 0: not yet */
     int64_t accept_ms;                           /* from the request's arrival to created_ms */
 };

@@ -18,7 +18,6 @@
 #define LIMIT_WORKER_ADDS      (24 * 1024) /* room for prompt frame, memory previews and tools beside messages */
 #define LIMIT_STDOUT           (2 * 1024 * 1024)
 #define LIMIT_REPLY_TEXT_CHARS 100000
-#define LIMIT_STDERR_RING      (1024 * 1024)
 #define LIMIT_MESSAGES_BYTES   (192 * 1024)
 
 /* Model input (mission.md 5). */

@@ -169,19 +169,8 @@ static void bind_model(struct config *c, struct json_faults *faults)
         json_fault(faults, "/model/url", "embedded:script needs a loopback listen address");
 }
 
-static int bind_all(struct config *c, struct json_faults *faults, struct err *err)
+static void bind_figures(struct config *c)
 {
-    json_t *key;
-    size_t i;
-
-    c->listen_behind_tls = flag_at(c->tree, NULL, "listen_behind_tls");
-    if (bind_listen(c, faults, err) < 0)
-        return -1;
-    c->state_file = string_at(c->tree, NULL, "state_file");
-    c->run_root = string_at(c->tree, NULL, "run_root");
-    c->workspace_root = string_at(c->tree, NULL, "workspace_root");
-    c->engine_socket = string_at(c->tree, NULL, "engine_socket");
-    c->image = string_at(c->tree, NULL, "image");
     c->limits.memory_mb = number_at(c->tree, "limits", "memory_mb");
     c->limits.pids = number_at(c->tree, "limits", "pids");
     c->limits.nofile = number_at(c->tree, "limits", "nofile");
@@ -198,6 +187,26 @@ static int bind_all(struct config *c, struct json_faults *faults, struct err *er
     c->retention.turns_days = number_at(c->tree, "retention", "turns_days");
     c->retention.turns_max = number_at(c->tree, "retention", "turns_max");
     c->retention.events_days = number_at(c->tree, "retention", "events_days");
+    c->result.metrics = flag_at(c->tree, "result", "metrics");
+    c->result.logs = flag_at(c->tree, "result", "logs");
+    c->result.spans = flag_at(c->tree, "result", "spans");
+    c->result.logs_kb = number_at(c->tree, "result", "logs_kb");
+}
+
+static int bind_all(struct config *c, struct json_faults *faults, struct err *err)
+{
+    json_t *key;
+    size_t i;
+
+    c->listen_behind_tls = flag_at(c->tree, NULL, "listen_behind_tls");
+    if (bind_listen(c, faults, err) < 0)
+        return -1;
+    c->state_file = string_at(c->tree, NULL, "state_file");
+    c->run_root = string_at(c->tree, NULL, "run_root");
+    c->workspace_root = string_at(c->tree, NULL, "workspace_root");
+    c->engine_socket = string_at(c->tree, NULL, "engine_socket");
+    c->image = string_at(c->tree, NULL, "image");
+    bind_figures(c);
     bind_model(c, faults);
     if (bind_credential(c, faults, err) < 0)
         return -1;

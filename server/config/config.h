@@ -30,6 +30,10 @@ struct config {
         unsigned turns_days, turns_max, events_days;
     } retention;
     struct {
+        bool metrics, logs, spans;
+        unsigned logs_kb; /* of stderr */
+    } result;
+    struct {
         const char *url, *name, *prompt, *time_zone;
         const char *credential_file;  /* NULL: none */
         struct secret credential_env; /* data NULL: none */

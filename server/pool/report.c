@@ -132,6 +132,8 @@ static json_t *span_of(const char *name, int64_t started_ms, int64_t duration_ms
 
 void run_span(struct run *r, const char *name, int64_t started_ms, int64_t duration_ms)
 {
+    if (!r->pool->deps.config->result.spans)
+        return;
     if (!r->spans)
         r->spans = json_array();
     json_array_append_new(r->spans, span_of(name, started_ms, duration_ms));
@@ -147,14 +149,15 @@ static void insert_start(struct run *r)
 
 void run_report(struct run *r)
 {
+    const struct config *c = r->pool->deps.config;
     int64_t now = clock_wall_ms();
 
     insert_start(r);
     run_span(r, "run", r->turn->started_ms, now - r->turn->started_ms);
     if (r->ended_ms)
         run_span(r, "reply", r->ended_ms, now - r->ended_ms);
-    CLEANUP(json_free) json_t *metrics = metrics_of(r);
-    CLEANUP(json_free) json_t *logs = logs_of(r);
+    CLEANUP(json_free) json_t *metrics = c->result.metrics ? metrics_of(r) : NULL;
+    CLEANUP(json_free) json_t *logs = c->result.logs ? logs_of(r) : NULL;
     struct turn_end end = {.id = r->turn->id,
                            .ending = r->ending,
                            .reply = r->reply,

@@ -21,8 +21,8 @@ struct run {
     struct broker_stats stats;
     enum ending ending;
     json_t *reply;
-    json_t *spans;   /* array; NULL: out of memory, none are kept. The broker's while it is open: a guest may
-                      * call   before box_start returns */
+    json_t *spans;   /* array; NULL: they are switched off, or out of memory. The broker's while it is open: a
+                      * guest may call before box_start returns */
     struct buf said; /* stderr that no event tells yet */
     int64_t said_at; /* the last `log` event, monotonic */
     unsigned said_events;
@@ -38,7 +38,7 @@ void run_on_stderr(void *arg, const char *data, size_t len);
 void run_flush_log(struct run *r);
 
 /* report.c */
-/* Notes a part of the turn's way; wall time. */
+/* Notes a part of the turn's way, unless spans are switched off; wall time. */
 void run_span(struct run *r, const char *name, int64_t started_ms, int64_t duration_ms);
 /* Final state and last events in one transaction, then the waiters: from r->result, r->stats, r->ending,
  * r->reply. */

@@ -99,7 +99,7 @@ static enum ending execute(struct run *r)
                                     .grace_ms = c->limits.grace_ms,
                                     .abort_fd = r->active.abort_fd,
                                     .max_stdout = LIMIT_STDOUT,
-                                    .on_stderr = run_on_stderr,
+                                    .on_stderr = c->result.logs ? run_on_stderr : NULL,
                                     .arg = r};
     CLEANUP(free_str) char *workspace = NULL;
     CLEANUP(free_str) char *line = NULL;
@@ -163,6 +163,13 @@ static int make_run(struct run *r, struct pool *pool, const struct queue_item *i
     return 0;
 }
 
+/* Where the turn ended badly and its worker may have written more than was read. */
+static bool has_last_words(const struct run *r)
+{
+    return r->pool->deps.config->result.logs && r->ending != END_NONE && r->slot->box &&
+           r->result.end != BOX_ENGINE_LOST && r->result.end != BOX_EXITED;
+}
+
 static void run_and_commit(struct run *r)
 {
     struct err err;
@@ -175,8 +182,7 @@ static void run_and_commit(struct run *r)
     enum ending asked = active_settle(r->pool, &r->active);
     if (r->ending == END_NONE)
         r->ending = ending_of(&r->result, &r->stats, asked, r->late, &r->reply);
-    if (r->ending != END_NONE && r->slot->box && r->result.end != BOX_ENGINE_LOST &&
-        r->result.end != BOX_EXITED && box_last_words(r->slot->box, LAST_WORDS_MS, &r->result, &err) < 0)
+    if (has_last_words(r) && box_last_words(r->slot->box, LAST_WORDS_MS, &r->result, &err) < 0)
         log_line(LOG_WARN, r->item->turn_id, "stderr: %s", err.text);
     run_report(r);
 }

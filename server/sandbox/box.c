@@ -84,7 +84,7 @@ int box_make(struct sandbox *s, const char *image_id, const char *slot, const ch
     box->sandbox = s;
     box->attach = box->pidfd = -1;
     box->cpu_before_us = -1;
-    box->errors.size = LIMIT_STDERR_RING;
+    box->errors.size = s->stderr_bytes;
     snprintf(box->name, sizeof box->name, BOX_NAME_PREFIX "%.*s", BOX_SLOT_HEX, slot);
     spec.name = box->name;
     spec.slot = slot;

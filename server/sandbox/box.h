@@ -22,8 +22,9 @@
 struct sandbox {
     struct engine *engine;
     char *image, *installation, *boot;
-    char *profile;               /* system calls, as text */
-    struct box_spec spec;        /* the figures; names and folders are added for each box */
+    char *profile;        /* system calls, as text */
+    struct box_spec spec; /* the figures; names and folders are added for each box */
+    size_t stderr_bytes;
     pthread_mutex_t lock;        /* a leaf: nothing is called under it */
     char image_id[BOX_IMAGE_ID]; /* under lock; "" before sandbox_prepare */
 };

@@ -9,7 +9,8 @@ struct ring {
     uint64_t total; /* bytes ever added; the newest is at (total - 1) % size */
 };
 
-/* ERR_NO_MEMORY on the first call; later ones cannot fail. `size` is at least 1 and set by the owner. */
+/* ERR_NO_MEMORY on the first call; later ones cannot fail. `size` is set by the owner; 0 keeps nothing and
+ * counts. */
 MUST_USE int ring_add(struct ring *ring, const char *data, size_t len, struct err *err);
 /* What is kept, oldest first, into an empty buffer of at least that maximum. */
 MUST_USE int ring_copy(const struct ring *ring, struct buf *out, struct err *err);

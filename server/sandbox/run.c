@@ -1,7 +1,6 @@
 #include "sandbox/box.h"
 
 #include "base/clock.h"
-#include "base/limits.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -316,7 +315,7 @@ int box_run(struct box *box, const char *input, size_t input_len, const struct b
                     .until_what = UNTIL_DEADLINE};
 
     *ret = (struct box_result){.out = BUF_INIT(limits->max_stdout),
-                               .err = BUF_INIT(LIMIT_STDERR_RING),
+                               .err = BUF_INIT(box->errors.size),
                                .exit_code = -1,
                                .cpu_us = -1,
                                .memory_peak = -1,

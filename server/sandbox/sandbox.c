@@ -72,6 +72,7 @@ int sandbox_new(const struct sandbox_config *config, struct sandbox **ret, struc
     s->boot = strdup(config->boot);
     if (!s->image || !s->installation || !s->boot)
         return err_no_memory(err);
+    s->stderr_bytes = config->stderr_bytes;
     s->spec = spec;
     s->spec.image_id = s->image;
     s->spec.installation = s->installation;

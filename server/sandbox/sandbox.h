@@ -19,11 +19,12 @@ struct sandbox_config {
     const char *boot;          /* differs for every start of the service */
     uid_t uid;                 /* the service's own; 0 is refused */
     gid_t gid;
-    unsigned memory_mb; /* at least 64 */
-    double cpus;        /* at least 0.01 */
-    unsigned pids;      /* at least 8 */
-    unsigned nofile;    /* 256 */
-    unsigned tmp_mb;    /* 64 */
+    unsigned memory_mb;  /* at least 64 */
+    double cpus;         /* at least 0.01 */
+    unsigned pids;       /* at least 8 */
+    unsigned nofile;     /* 256 */
+    unsigned tmp_mb;     /* 64 */
+    size_t stderr_bytes; /* kept of a box's stderr, the last ones; 0: it is only counted */
 };
 
 struct sandbox;
@@ -103,7 +104,7 @@ struct box_result {
     enum box_end end;
     struct buf out;      /* the reply, or what stdout held; any bytes */
     uint64_t out_total;  /* bytes of stdout seen, kept or not */
-    struct buf err;      /* the last LIMIT_STDERR_RING bytes of stderr; any bytes */
+    struct buf err;      /* the last stderr_bytes of stderr; any bytes */
     uint64_t err_total;  /* bytes of stderr seen */
     int exit_code;       /* 0..255; -1: not known, or ended by a signal */
     int signal;          /* the signal that ended the process; 0: none or not known */

@@ -450,6 +450,44 @@ class TestDetail(AsyncCase):
                         self.assertIs(out["truncated"], want > 2**20)
                         self.assertNotIn("\ufffd", out["text"])
 
+    def with_result(self, **result):
+        """Another server with these settings, its key, and a turn that says 1,200,000 bytes on stderr."""
+        server = Server(**{**self.config, "result": result})
+        self.addCleanup(server.discard)
+        key = server.key()
+        server.channel_on("web:a")
+        return server, key, self.ok(self.post("wide-stderr", key, prefer=None, server=server))
+
+    def test_switched_off(self):
+        """Metrics, logs and spans, each by its own switch; the turn goes as ever."""
+        server, key, said = self.with_result(metrics=False, logs=False, spans=False)
+        self.ended(said, "succeeded")
+        failed = self.ended(self.ok(self.post("fail", key, prefer=None, server=server)), "failed", "worker_failed")
+        for turn in (said, failed):
+            self.assertEqual((turn["metrics"], turn["logs"], turn["trace"]["spans"]), (None, None, []))
+            self.assertRegex(turn["trace"]["trace_id"], "^[0-9a-f]{32}$")
+            events = server.call("GET", f"/v1/turns/{turn['id']}/events", key=key, headers={"Accept": "application/json"})
+            kinds = [event["type"] for event in self.ok(events)["data"]]
+            self.assertEqual((kinds[:2], kinds[-1]), (["queued", "started"], "ended"))
+            self.assertNotIn("log", kinds)
+        server.close()
+
+    def test_one_switched_off(self):
+        for name in ("metrics", "logs", "spans"):
+            server, _, turn = self.with_result(**{name: False})
+            kept = {"metrics": turn["metrics"], "logs": turn["logs"], "spans": turn["trace"]["spans"]}
+            self.assertEqual([key for key, value in kept.items() if not value], [name])
+            server.close()
+
+    def test_kept_of_stderr(self):
+        server, _, turn = self.with_result(logs_kb=4)
+        out = self.output(turn, "stderr")
+        self.assertEqual((out["bytes"], out["truncated"]), (1_200_000, True))
+        size = len(out["text"].encode())
+        self.assertTrue(4096 - 3 <= size <= 4096, size)
+        self.assertTrue(("a\u00e9\u20ac\U0001d11e" * 500).endswith(out["text"]), "its end, cut between characters")
+        server.close()
+
     def test_outputs_of_a_canceled_turn(self):
         turn = self.ok(self.post("sleep"), 202)
         self.container(turn)

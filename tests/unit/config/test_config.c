@@ -29,6 +29,7 @@ Test(config, the_defaults_alone_are_good)
     cr_assert(c->limits.tmp_mb == 64 && c->limits.cpus == 1.0);
     cr_assert(c->limits.timeout_ms == 120000 && c->limits.grace_ms == 5000);
     cr_assert(c->queue.per_channel == 1000 && c->queue.per_key == 5000 && c->queue.total == 10000);
+    cr_assert(c->result.metrics && c->result.logs && c->result.spans && c->result.logs_kb == 1024);
     cr_assert(c->model.max_tokens == 4096 && c->model.max_calls == 48);
     cr_assert_str_eq(c->model.url, "embedded:echo");
     cr_assert(!c->model.allow_http && !c->model.allow_script && !c->listen_behind_tls);

@@ -186,8 +186,8 @@ Test(life, a_flood_of_stderr_ends_at_the_deadline_and_keeps_the_last)
 
     struct times t = life("stderr-flood", TURN, strlen(TURN), 1000, 300, &w, &r);
     cr_expect_eq(r.end, BOX_TIMEOUT);
-    cr_expect_eq(r.err.len, LIMIT_STDERR_RING);
-    cr_expect_gt(r.err_total, LIMIT_STDERR_RING);
+    cr_expect_eq(r.err.len, w.config.stderr_bytes);
+    cr_expect_gt(r.err_total, w.config.stderr_bytes);
     cr_expect_lt(t.removed, t.start + 1300 + 5000);
     done(&w, &r);
 }

@@ -22,7 +22,7 @@ static void expect(size_t size, const size_t *pieces, size_t count)
     cr_assert_eq(ring_copy(&ring, &kept, &err), 0);
     cr_expect_eq(ring.total, all.len);
     cr_expect_eq(kept.len, want);
-    cr_expect_eq(memcmp(kept.data, all.data + all.len - want, want), 0);
+    cr_expect(want == 0 || memcmp(kept.data, all.data + all.len - want, want) == 0);
     ring_free(&ring);
     buf_free(&all);
     buf_free(&kept);
@@ -30,7 +30,7 @@ static void expect(size_t size, const size_t *pieces, size_t count)
 
 Test(ring, keeps_the_last_bytes)
 {
-    for (size_t size = 1; size <= 9; size++)
+    for (size_t size = 0; size <= 9; size++)
         for (size_t a = 1; a <= 20; a++)
             for (size_t b = 1; b <= 20; b++)
                 expect(size, (size_t[]){a, b, a}, 3);

@@ -273,7 +273,7 @@ Test(prepare, refuses_root_and_bad_figures_without_any_engine)
     struct sandbox *s = NULL;
     struct err err;
     struct sandbox_config c = {
-        "/nowhere/engine.sock", "worker:local", "home", "b1", 0, 1000, 512, 1.0, 64, 256, 64};
+        "/nowhere/engine.sock", "worker:local", "home", "b1", 0, 1000, 512, 1.0, 64, 256, 64, 0};
 
     cr_expect_lt(sandbox_new(&c, &s, &err), 0);
     cr_expect_eq(err.code, ERR_CONFIG);

@@ -84,7 +84,8 @@ void world_open(struct world *w, const char *mode)
                                         .cpus = 1.0,
                                         .pids = 16,
                                         .nofile = 256,
-                                        .tmp_mb = 64};
+                                        .tmp_mb = 64,
+                                        .stderr_bytes = 1024 * 1024};
     cr_assert_eq(sandbox_new(&w->config, &w->sandbox, &err), 0, "%s", err.text);
     w->abort_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     cr_assert_geq(w->abort_fd, 0);
