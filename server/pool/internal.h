@@ -80,6 +80,8 @@ enum ending ending_of(const struct box_result *result, const struct broker_stats
 /* watch.c */
 void *watch_main(void *arg);
 void watch_set_engine(struct pool *pool, bool ready, const char *reason);
+/* Not ready for this reason: the queue is held until the watch's probe succeeds. */
+void watch_engine_failed(struct pool *pool, const struct err *err);
 void watch_update_hold(struct pool *pool); /* under the pool's lock */
 /* Until the next look, or the stop. False: the service stops, and no turn runs any more. */
 bool watch_rest(struct pool *pool);

@@ -30,11 +30,14 @@ static enum ending ending_of_failure(const struct run *r, const char *where, con
     log_line(LOG_ERROR, r->item->turn_id, "%s: %s", where, err->text);
     switch (err->code) {
     case ERR_ENGINE_AWAY:
-        watch_set_engine(r->pool, false, "engine_unavailable: the engine does not answer");
+        watch_engine_failed(r->pool, err);
         return END_ENGINE_UNAVAILABLE;
     case ERR_IMAGE:
-        watch_set_engine(r->pool, false, "image_missing: the worker image is not usable");
+        watch_engine_failed(r->pool, err);
         return END_IMAGE_MISSING;
+    case ERR_ENGINE: /* it would refuse, or weaken, the next container too: the others wait (mission.md 2) */
+        watch_engine_failed(r->pool, err);
+        return END_ENGINE_ERROR;
     case ERR_CONFLICT:
         return END_WORKSPACE_VIOLATION;
     default:

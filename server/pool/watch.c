@@ -35,6 +35,23 @@ void watch_set_engine(struct pool *pool, bool ready, const char *reason)
         log_line(ready ? LOG_INFO : LOG_ERROR, NULL, "engine: %s", ready ? "ready" : reason);
 }
 
+static const char *reason_of(const struct err *err)
+{
+    switch (err->code) {
+    case ERR_ENGINE_AWAY:
+        return "engine_unavailable: the engine does not answer";
+    case ERR_IMAGE:
+        return "image_missing: the worker image is not usable";
+    default:
+        return "engine_error: the engine does not make containers as specified";
+    }
+}
+
+void watch_engine_failed(struct pool *pool, const struct err *err)
+{
+    watch_set_engine(pool, false, reason_of(err));
+}
+
 /* Containers of this boot whose slot is running or lies in the graveyard are kept. */
 static bool keep_slot(const char *slot, const char *boot, void *arg)
 {
@@ -107,18 +124,6 @@ static int probe(struct pool *pool, struct err *err)
     return sweep(pool, err);
 }
 
-static const char *reason_of(const struct err *err)
-{
-    switch (err->code) {
-    case ERR_ENGINE_AWAY:
-        return "engine_unavailable: the engine does not answer";
-    case ERR_IMAGE:
-        return "image_missing: the worker image is not usable";
-    default:
-        return "engine_error: the engine does not make containers as specified";
-    }
-}
-
 static void watch_engine(struct pool *pool)
 {
     struct err err;
@@ -137,7 +142,7 @@ static void watch_engine(struct pool *pool)
         log_line(LOG_ERROR, NULL, "engine: %s", err.text);
     if (err.code == ERR_NO_MEMORY) /* says nothing of the engine */
         return;
-    watch_set_engine(pool, false, reason_of(&err));
+    watch_engine_failed(pool, &err);
 }
 
 bool watch_rest(struct pool *pool)

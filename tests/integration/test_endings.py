@@ -162,6 +162,24 @@ class TestEndings(Endings, ServerCase):
         self.assertIn("the secret", self.server.log())
         self.ended(self.wait(self.post("echo")), "succeeded")
 
+    def test_a_create_with_warnings(self):
+        """The turn that meets one ends, its container is removed, and what waits is not burned. (mission.md section 2)"""
+        self.proxy.warn_creates = True
+        try:
+            turns = [self.post(text) for text in ("echo", "echo", "echo")]
+            self.judge("engine_error", turns[0])
+            answer = poll(lambda: (a := self.server.call("GET", "/readyz")).status == 503 and a, 10, "it says so")
+            self.assertRegex(answer.json["detail"], "^engine_error: ")
+            poll(lambda: not self.server.containers(), 10, "the container is removed")
+            warned = self.proxy.warned
+            poll(lambda: self.proxy.warned > warned + 1, 10, "it is probed again")
+            self.assertFalse(self.server.ready())
+            self.assertEqual([self.read(turn)["status"] for turn in turns[1:]], ["queued"] * 2)
+        finally:
+            self.proxy.warn_creates = False
+        for turn in turns[1:]:
+            self.ended(self.wait(turn), "succeeded")
+
     def test_server_restarted(self):
         turn = self.post("ignore-term")
         self.running(turn)

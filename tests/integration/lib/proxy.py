@@ -1,17 +1,19 @@
 """Stands between a server and its engine, on a Unix socket of its own: passes everything on until told otherwise."""
 import contextlib
 import os
+import re
 import socket
 import threading
 
 
 class EngineProxy:
     """`path` is what the server gets as its engine_socket. cut() loses the engine, mend() brings it back; refuse_creates makes
-    the engine answer 500 to every container that is asked for."""
+    the engine answer 500 to every container that is asked for; warn_creates puts a warning into every answer to one."""
 
     def __init__(self, engine, path, group):
         self.engine, self.path, self.group = engine, str(path), group
-        self.refuse_creates = False
+        self.refuse_creates = self.warn_creates = False
+        self.warned = 0  # creates that were answered with a warning
         self.lock = threading.Lock()
         self.open, self.listener = set(), None
         self.mend()
@@ -56,6 +58,16 @@ class EngineProxy:
             for ends in (client, upstream, True), (upstream, client, False):
                 threading.Thread(target=self.pump, args=ends, daemon=True).start()
 
+    def warn(self, data):
+        """The answer to a create, with a warning in place of none."""
+        head, _, body = data.partition(b"\r\n\r\n")
+        body, found = re.subn(rb'"Warnings":(\[\]|null)', b'"Warnings":["a limit was discarded"]', body)
+        if not found:
+            return data
+        self.warned += 1
+        head = re.sub(rb"(?i)(content-length: )\d+", lambda match: match[1] + str(len(body)).encode(), head)
+        return head + b"\r\n\r\n" + body
+
     def pump(self, source, target, asks):
         """One direction; a half-close is passed on, since stdin's end is one."""
         try:
@@ -64,7 +76,7 @@ class EngineProxy:
                     source.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n"
                                    b"Content-Length: 24\r\n\r\n" b'{"message":"the secret"}')
                     continue
-                target.sendall(data)
+                target.sendall(self.warn(data) if self.warn_creates and data.startswith(b"HTTP/1.1 201 ") else data)
             target.shutdown(socket.SHUT_WR)
         except OSError:
             self.close(source)
