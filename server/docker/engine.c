@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <curl/curl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -98,6 +99,7 @@ static void give_connection(struct engine *engine, CURL *curl)
 struct answer {
     struct buf text;
     struct err err; /* why the answer was not taken */
+    int abort_fd;
 };
 
 static size_t on_body(char *data, size_t size, size_t count, void *arg)
@@ -107,6 +109,16 @@ static size_t on_body(char *data, size_t size, size_t count, void *arg)
     if (buf_add(&answer->text, data, size * count, &answer->err) < 0)
         return 0;
     return size * count;
+}
+
+/* curl calls it whenever something happens, and once a second. */
+static int on_progress(void *arg, curl_off_t down_total, curl_off_t down, curl_off_t up_total, curl_off_t up)
+{
+    const struct answer *answer = arg;
+    struct pollfd p = {.fd = answer->abort_fd, .events = POLLIN};
+
+    (void)down_total, (void)down, (void)up_total, (void)up;
+    return poll(&p, 1, 0) > 0;
 }
 
 /* All that a call before this one has set is set again: a reset that runs out of memory does not tell, and
@@ -130,6 +142,9 @@ static bool set_options(CURL *curl, const struct engine *engine, const char *met
     SET(CURLOPT_TIMEOUT_MS, (long)timeout_ms);
     SET(CURLOPT_WRITEFUNCTION, on_body);
     SET(CURLOPT_WRITEDATA, answer);
+    SET(CURLOPT_NOPROGRESS, answer->abort_fd < 0 ? 1L : 0L);
+    SET(CURLOPT_XFERINFOFUNCTION, on_progress);
+    SET(CURLOPT_XFERINFODATA, answer);
     if (body || strcmp(method, "POST") == 0) {
         SET(CURLOPT_POSTFIELDS, body ? body : ""); /* borrowed until the call ends */
         SET(CURLOPT_POSTFIELDSIZE, (long)(body ? strlen(body) : 0));
@@ -145,6 +160,8 @@ static int transport_error(CURLcode code, struct answer *answer, const char *met
         return err_no_memory(err);
     if (code == CURLE_WRITE_ERROR)
         return err_set(err, ERR_ENGINE, "%s %s: the answer has %s", method, path, answer->err.text);
+    if (code == CURLE_ABORTED_BY_CALLBACK)
+        return err_set(err, ERR_CANCELED, "%s %s: given up", method, path);
     return err_set(err, ERR_ENGINE_AWAY, "%s %s: %s", method, path, curl_easy_strerror(code));
 }
 
@@ -191,11 +208,13 @@ static int exchange(CURL *curl, struct engine *engine, const char *method, const
 }
 
 static int call(struct engine *engine, const char *method, const char *prefix, const char *path,
-                const json_t *body, int timeout_ms, int *status, json_t **ret, struct err *err)
+                const json_t *body, const struct engine_bound *bound, int *status, json_t **ret,
+                struct err *err)
 {
+    int timeout_ms = bound->timeout_ms < 1 ? 1 : bound->timeout_ms;
     CLEANUP(free_str) char *text = NULL;
     CLEANUP(buf_free) struct buf url = BUF_INIT(PATH_MAX_BYTES);
-    struct answer answer = {.text = BUF_INIT(ENGINE_ANSWER_MAX)};
+    struct answer answer = {.text = BUF_INIT(ENGINE_ANSWER_MAX), .abort_fd = bound->abort_fd};
 
     if (buf_addf(&url, err, "http://engine%s%s", prefix, path) < 0)
         return -1;
@@ -221,8 +240,8 @@ static int call(struct engine *engine, const char *method, const char *prefix, c
     return rc;
 }
 
-int engine_call(struct engine *engine, const char *method, const char *path, const json_t *body,
-                int timeout_ms, int *status, json_t **answer, struct err *err)
+int engine_call_bound(struct engine *engine, const char *method, const char *path, const json_t *body,
+                      const struct engine_bound *bound, int *status, json_t **answer, struct err *err)
 {
     char prefix[16];
     int ignored;
@@ -231,7 +250,15 @@ int engine_call(struct engine *engine, const char *method, const char *path, con
         status = &ignored;
     *status = 0;
     snprintf(prefix, sizeof prefix, "/v1.%u", engine_api(engine));
-    return call(engine, method, prefix, path, body, timeout_ms < 1 ? 1 : timeout_ms, status, answer, err);
+    return call(engine, method, prefix, path, body, bound, status, answer, err);
+}
+
+int engine_call(struct engine *engine, const char *method, const char *path, const json_t *body,
+                int timeout_ms, int *status, json_t **answer, struct err *err)
+{
+    const struct engine_bound bound = {.timeout_ms = timeout_ms, .abort_fd = -1};
+
+    return engine_call_bound(engine, method, path, body, &bound, status, answer, err);
 }
 
 /* "1.41" → 41; 0 when it is nothing we know. */
@@ -248,9 +275,10 @@ static unsigned minor_of(const char *version)
 int engine_ping(struct engine *engine, int timeout_ms, struct err *err)
 {
     CLEANUP(json_free) json_t *version = NULL;
+    const struct engine_bound bound = {.timeout_ms = timeout_ms, .abort_fd = -1};
     int status = 0;
 
-    if (call(engine, "GET", "", "/version", NULL, timeout_ms, &status, &version, err) < 0)
+    if (call(engine, "GET", "", "/version", NULL, &bound, &status, &version, err) < 0)
         return -1;
     unsigned theirs = minor_of(json_str(version, "ApiVersion"));
     unsigned least = minor_of(json_str(version, "MinAPIVersion"));

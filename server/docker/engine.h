@@ -36,5 +36,14 @@ MUST_USE int engine_ping(struct engine *engine, int timeout_ms, struct err *err)
 MUST_USE int engine_call(struct engine *engine, const char *method, const char *path, const json_t *body,
                          int timeout_ms, int *status, json_t **answer, struct err *err);
 
+/* The same, given up as well when abort_fd (-1: none) becomes readable, which is looked at once a second at
+ * least: ERR_CANCELED; whether the engine acts on the request is then unknown too. */
+struct engine_bound {
+    int timeout_ms, abort_fd;
+};
+MUST_USE int engine_call_bound(struct engine *engine, const char *method, const char *path,
+                               const json_t *body, const struct engine_bound *bound, int *status,
+                               json_t **answer, struct err *err);
+
 /* Percent-encodes all but unreserved characters and "/:@" into `out`, so that a name cannot end the path. */
 MUST_USE int engine_path_add(struct buf *out, const char *name, struct err *err);

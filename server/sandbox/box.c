@@ -31,21 +31,45 @@ void box_free(struct box *box)
     free(box);
 }
 
-/* POST /containers/create. */
-static int ask_create(struct box *box, const json_t *body, struct err *err)
+/* A call's own bound, or what is left of the caller's. */
+static struct engine_bound bound_call(const struct box_bound *bound, int own_ms)
 {
+    int left = bound ? clock_left_ms(bound->deadline_mono_ms) : own_ms;
+
+    return (struct engine_bound){.timeout_ms = left < own_ms ? left : own_ms,
+                                 .abort_fd = bound ? bound->abort_fd : -1};
+}
+
+/* An answer that was not waited for longer says nothing of the engine. Returns -1. */
+static int judge_bound(const struct box_bound *bound, struct err *err)
+{
+    struct pollfd p = {.fd = bound ? bound->abort_fd : -1, .events = POLLIN};
+
+    if (!bound || err->code != ERR_ENGINE_AWAY)
+        return -1;
+    if (poll(&p, 1, 0) > 0)
+        err->code = ERR_CANCELED;
+    else if (clock_left_ms(bound->deadline_mono_ms) == 0)
+        err->code = ERR_TIMEOUT;
+    return -1;
+}
+
+/* POST /containers/create. */
+static int ask_create(struct box *box, const json_t *body, const struct box_bound *bound, struct err *err)
+{
+    const struct engine_bound call = bound_call(bound, BOX_CREATE_MS);
     CLEANUP(json_free) json_t *answer = NULL;
     CLEANUP(free_str) char *text = NULL;
     char path[128];
     int status;
 
     snprintf(path, sizeof path, "/containers/create?name=%s", box->name);
-    int rc = engine_call(box->sandbox->engine, "POST", path, body, BOX_CREATE_MS, &status, &answer, err);
+    int rc = engine_call_bound(box->sandbox->engine, "POST", path, body, &call, &status, &answer, err);
     if (rc < 0) {
         box->create_unknown = status == 0; /* no answer: it may be made, or yet be */
         if (status == 404)
             err->code = ERR_IMAGE;
-        return -1;
+        return judge_bound(bound, err);
     }
     const char *id = json_str(answer, "Id");
     if (!id || strlen(id) != BOX_ID_SIZE - 1 || strspn(id, "0123456789abcdef") != BOX_ID_SIZE - 1)
@@ -70,8 +94,8 @@ static void apply_caps(struct box_spec *spec, const struct box_caps *caps)
 }
 
 int box_make(struct sandbox *s, const char *image_id, const char *slot, const char *broker_dir,
-             const char *workspace_dir, const struct box_caps *caps, struct box **ret, json_t **body_ret,
-             struct err *err)
+             const char *workspace_dir, const struct box_caps *caps, const struct box_bound *bound,
+             struct box **ret, json_t **body_ret, struct err *err)
 {
     CLEANUP(json_free) json_t *body = NULL;
     struct box_spec spec = s->spec;
@@ -98,10 +122,12 @@ int box_make(struct sandbox *s, const char *image_id, const char *slot, const ch
         return -1;
     }
     *ret = box; /* from here on something may exist */
-    if (ask_create(box, body, err) < 0)
+    if (ask_create(box, body, bound, err) < 0)
         return err_wrap(err, "create %s", box->name);
-    if (attach_open(s->engine, box->id, BOX_CALL_MS, &box->attach, err) < 0)
-        return err_wrap(err, "create %s", box->name);
+    if (attach_open(s->engine, box->id, bound_call(bound, BOX_CALL_MS).timeout_ms, &box->attach, err) < 0) {
+        judge_bound(bound, err);
+        return err_wrap(err, "attach to %s", box->name);
+    }
     box->made_ms = clock_mono_ms() - before;
     if (body_ret)
         *body_ret = json_steal(&body);
@@ -109,7 +135,7 @@ int box_make(struct sandbox *s, const char *image_id, const char *slot, const ch
 }
 
 int box_create(struct sandbox *s, const char *slot, const char *broker_dir, const char *workspace_dir,
-               const struct box_caps *caps, struct box **ret, struct err *err)
+               const struct box_caps *caps, const struct box_bound *bound, struct box **ret, struct err *err)
 {
     char image_id[BOX_IMAGE_ID];
 
@@ -119,7 +145,7 @@ int box_create(struct sandbox *s, const char *slot, const char *broker_dir, cons
     pthread_mutex_unlock(&s->lock);
     if (image_id[0] == '\0')
         return err_set(err, ERR_CONFIG, "the sandbox is not prepared");
-    return box_make(s, image_id, slot, broker_dir, workspace_dir, caps, ret, NULL, err);
+    return box_make(s, image_id, slot, broker_dir, workspace_dir, caps, bound, ret, NULL, err);
 }
 
 int box_inspect(struct box *box, int timeout_ms, json_t **ret, struct err *err)
@@ -163,30 +189,40 @@ static int try_hold(struct box *box, pid_t pid)
     return 1;
 }
 
-static int hold_process(struct box *box, struct err *err)
+static int hold_process(struct box *box, const struct box_bound *bound, struct err *err)
 {
-    int64_t deadline = clock_mono_ms() + HOLD_MS;
+    int64_t deadline = clock_mono_ms() + bound_call(bound, HOLD_MS).timeout_ms;
     struct box_state state;
 
     for (;;) {
-        if (box_state_get(box, BOX_CALL_MS, &state, err) < 0)
-            return -1;
+        if (box_state_get(box, bound_call(bound, BOX_CALL_MS).timeout_ms, &state, err) < 0)
+            return judge_bound(bound, err);
         if (!state.running || try_hold(box, state.pid))
             return 0;
+        if (bound && clock_left_ms(bound->deadline_mono_ms) == 0)
+            return err_set(err, ERR_TIMEOUT, "process %d is not in the container yet", (int)state.pid);
         if (clock_left_ms(deadline) == 0)
             return err_set(err, ERR_ENGINE, "process %d is not in the container", (int)state.pid);
         clock_sleep_ms(POLL_MS);
     }
 }
 
-int box_start(struct box *box, struct err *err)
+static int ask_start(struct box *box, const struct box_bound *bound, struct err *err)
 {
+    const struct engine_bound call = bound_call(bound, BOX_START_MS);
     char path[128];
-    int64_t before = clock_mono_ms();
 
     snprintf(path, sizeof path, "/containers/%s/start", box->id);
-    if (engine_call(box->sandbox->engine, "POST", path, NULL, BOX_START_MS, NULL, NULL, err) < 0 ||
-        hold_process(box, err) < 0)
+    if (engine_call_bound(box->sandbox->engine, "POST", path, NULL, &call, NULL, NULL, err) < 0)
+        return judge_bound(bound, err);
+    return 0;
+}
+
+int box_start(struct box *box, const struct box_bound *bound, struct err *err)
+{
+    int64_t before = clock_mono_ms();
+
+    if (ask_start(box, bound, err) < 0 || hold_process(box, bound, err) < 0)
         return err_wrap(err, "start %s", box->name);
     box->made_ms += clock_mono_ms() - before;
     return 0;

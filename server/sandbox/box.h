@@ -54,8 +54,8 @@ struct box_state {
 
 /* box_create from a given image and with its body handed out, for the probe; body may be NULL. */
 MUST_USE int box_make(struct sandbox *sandbox, const char *image_id, const char *slot, const char *broker_dir,
-                      const char *workspace_dir, const struct box_caps *caps, struct box **ret, json_t **body,
-                      struct err *err);
+                      const char *workspace_dir, const struct box_caps *caps, const struct box_bound *bound,
+                      struct box **ret, json_t **body, struct err *err);
 MUST_USE int box_inspect(struct box *box, int timeout_ms, json_t **ret, struct err *err);
 MUST_USE int box_state_get(struct box *box, int timeout_ms, struct box_state *ret, struct err *err);
 /* Has the first process exited? False without a pidfd. */

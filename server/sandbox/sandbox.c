@@ -117,7 +117,7 @@ static int probe(struct sandbox *s, const char *image_id, const json_t *image_en
     struct err second;
 
     id_hex(slot, BOX_SLOT_HEX / 2);
-    int rc = box_make(s, image_id, slot, broker_dir, workspace_dir, NULL, &box, &body, err);
+    int rc = box_make(s, image_id, slot, broker_dir, workspace_dir, NULL, NULL, &box, &body, err);
     if (rc == 0)
         rc = box_inspect(box, BOX_CALL_MS, &inspect, err);
     if (rc == 0)

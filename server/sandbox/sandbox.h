@@ -60,20 +60,27 @@ struct box_caps {
     double cpus;
 };
 
+/* Until when the caller lets box_create and box_start wait for the engine, beside their own bounds. */
+struct box_bound {
+    int64_t deadline_mono_ms; /* clock_mono_ms(); past it they fail with ERR_TIMEOUT */
+    int abort_fd;             /* readable: they fail with ERR_CANCELED, within about a second; -1: none */
+};
+
 /* Creates the container `cloister-<slot>` (slot: 32 hex digits, chosen by the caller and never used twice)
- * and attaches to it; it does not run yet. Both folders must be canonical; caps may be NULL. OWNERSHIP:
- * whenever *ret is not NULL afterwards, on failure as well, something may exist on the engine: call
- * box_remove until it returns 0, then box_free. *ret is NULL only when nothing was asked of the engine.
+ * and attaches to it; it does not run yet. Both folders must be canonical; caps and bound may be NULL.
+ * OWNERSHIP: whenever *ret is not NULL afterwards, on failure as well, something may exist on the engine:
+ * call box_remove until it returns 0, then box_free. *ret is NULL only when nothing was asked of the engine.
  * ERR_CONFIG: not prepared, bad slot or folders; ERR_ENGINE_AWAY; ERR_IMAGE: the image is gone; ERR_ENGINE:
- * refused, or created with warnings.
+ * refused, or created with warnings; ERR_TIMEOUT, ERR_CANCELED: the caller's bound.
  */
 MUST_USE int box_create(struct sandbox *sandbox, const char *slot, const char *broker_dir,
-                        const char *workspace_dir, const struct box_caps *caps, struct box **ret,
-                        struct err *err);
+                        const char *workspace_dir, const struct box_caps *caps, const struct box_bound *bound,
+                        struct box **ret, struct err *err);
 
 /* Starts it and takes hold of its first process. A container that has exited already is no error: box_run
- * tells. After a failure: box_remove. ERR_ENGINE_AWAY, ERR_ENGINE. */
-MUST_USE int box_start(struct box *box, struct err *err);
+ * tells. bound may be NULL. After a failure: box_remove. ERR_ENGINE_AWAY, ERR_ENGINE, ERR_TIMEOUT,
+ * ERR_CANCELED. */
+MUST_USE int box_start(struct box *box, const struct box_bound *bound, struct err *err);
 
 const char *box_container_id(const struct box *box); /* 64 hex digits; "" before it is known; borrowed */
 

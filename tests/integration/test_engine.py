@@ -68,6 +68,25 @@ class TestEngine(Crash):
         poll(self.server.ready, 10, "it is ready by itself")
         self.server.close()
 
+    def test_hangs_before_it_makes_a_container(self):
+        """Neither its deadline nor a stop waits for an engine that takes its time. (mission.md section 1)"""
+        self.addCleanup(self.resume)
+        self.engine.signal(signal.SIGSTOP)
+        began = time.monotonic()
+        late = self.submit("web:a", "echo late", limits={"timeout_ms": 1000})
+        stopped = self.submit("web:b", "echo stopped")
+        self.wait(stopped, status=("running",))
+        self.ok(self.server.call("POST", "/v1/channels/web:b/stop", key=self.key))
+        self.ended(self.wait(stopped, 3), "canceled", "canceled")
+        self.ended(self.wait(late, 3), "timed_out", "timeout")
+        self.assertLess(time.monotonic() - began, 1 + 0.5 + 3)
+        for channel in ("web:a", "web:b"):
+            poll(lambda channel=channel: self.channel(channel)["blocked"], 15, "something may have been made")
+        self.engine.signal(signal.SIGCONT)
+        for channel in ("web:a", "web:b"):
+            self.ended(self.wait(self.submit(channel, "echo after")), "succeeded")
+        self.server.close()
+
     def resume(self):
         if self.engine.processes:
             self.engine.signal(signal.SIGCONT)

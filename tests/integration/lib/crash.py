@@ -26,8 +26,8 @@ class Crash(Checks):
         for channel in channels:
             self.server.channel_on(channel)
 
-    def submit(self, channel, text):
-        body = {"channel": channel, "speaker": {"id": "u1", "name": "Ada"}, "text": text}
+    def submit(self, channel, text, **more):
+        body = {"channel": channel, "speaker": {"id": "u1", "name": "Ada"}, "text": text, **more}
         return self.ok(self.server.call("POST", "/v1/turns", body, self.key, {"Prefer": "respond-async"}), 202)
 
     def read(self, turn):

@@ -369,15 +369,15 @@ Test(life, a_box_can_be_removed_before_it_starts)
     char slot[ID_HEX_128];
 
     world_open(&w, "echo");
-    cr_expect_lt(box_create(w.sandbox, "0123", w.broker, w.work, NULL, &box, &err), 0);
+    cr_expect_lt(box_create(w.sandbox, "0123", w.broker, w.work, NULL, NULL, &box, &err), 0);
     cr_expect_eq(err.code, ERR_CONFIG, "not prepared");
     cr_expect_null(box);
     world_prepare(&w);
-    cr_expect_lt(box_create(w.sandbox, "0123", w.broker, w.work, NULL, &box, &err), 0);
+    cr_expect_lt(box_create(w.sandbox, "0123", w.broker, w.work, NULL, NULL, &box, &err), 0);
     cr_expect_eq(err.code, ERR_CONFIG, "no slot");
     cr_expect_null(box);
     id_hex(slot, 16);
-    cr_assert_eq(box_create(w.sandbox, slot, w.broker, w.work, NULL, &box, &err), 0, "%s", err.text);
+    cr_assert_eq(box_create(w.sandbox, slot, w.broker, w.work, NULL, NULL, &box, &err), 0, "%s", err.text);
     cr_expect_eq(strlen(box_container_id(box)), 64);
     cr_expect_eq(box_remove(box, &err), 0, "%s", err.text);
     box_free(box);
@@ -395,15 +395,15 @@ Test(life, a_failed_create_is_handed_out_for_removal)
     world_open(&w, "echo");
     world_prepare(&w);
     id_hex(slot, 16);
-    cr_assert_eq(box_create(w.sandbox, slot, w.broker, w.work, NULL, &first, &err), 0, "%s", err.text);
-    cr_expect_lt(box_create(w.sandbox, slot, w.broker, w.work, NULL, &second, &err), 0);
+    cr_assert_eq(box_create(w.sandbox, slot, w.broker, w.work, NULL, NULL, &first, &err), 0, "%s", err.text);
+    cr_expect_lt(box_create(w.sandbox, slot, w.broker, w.work, NULL, NULL, &second, &err), 0);
     cr_expect_eq(err.code, ERR_ENGINE);
     cr_assert_not_null(second);
     cr_expect_eq(box_remove(second, &err), 0, "%s", err.text);
     cr_expect_eq(box_remove(first, &err), 0, "%s", err.text);
     snprintf(missing, sizeof missing, "%s/missing", w.dir);
     id_hex(slot, 16);
-    cr_expect_lt(box_create(w.sandbox, slot, missing, w.work, NULL, &third, &err), 0);
+    cr_expect_lt(box_create(w.sandbox, slot, missing, w.work, NULL, NULL, &third, &err), 0);
     cr_expect_eq(err.code, ERR_ENGINE, "a missing source: %s", err.text);
     cr_assert_not_null(third);
     cr_expect_eq(box_remove(third, &err), 0, "%s", err.text);

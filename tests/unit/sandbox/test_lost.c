@@ -56,9 +56,9 @@ static struct box *create(struct world *w, bool start)
     struct err err;
 
     id_hex(slot, 16);
-    cr_assert_eq(box_create(w->sandbox, slot, w->broker, w->work, NULL, &box, &err), 0, "%s", err.text);
+    cr_assert_eq(box_create(w->sandbox, slot, w->broker, w->work, NULL, NULL, &box, &err), 0, "%s", err.text);
     if (start)
-        cr_assert_eq(box_start(box, &err), 0, "%s", err.text);
+        cr_assert_eq(box_start(box, NULL, &err), 0, "%s", err.text);
     return box;
 }
 
@@ -118,10 +118,10 @@ Test(lost, an_engine_that_dies_before_the_start)
     open_behind(&w, &p, "echo");
     struct box *box = create(&w, false);
     proxy_set(&p, PROXY_DEAD);
-    cr_expect_lt(box_start(box, &err), 0);
+    cr_expect_lt(box_start(box, NULL, &err), 0);
     cr_expect_eq(err.code, ERR_ENGINE_AWAY, "%s", err.text);
     id_hex(slot, 16);
-    cr_expect_lt(box_create(w.sandbox, slot, w.broker, w.work, NULL, &never, &err), 0);
+    cr_expect_lt(box_create(w.sandbox, slot, w.broker, w.work, NULL, NULL, &never, &err), 0);
     cr_expect_eq(err.code, ERR_ENGINE_AWAY, "%s", err.text);
     cr_assert_not_null(never, "it may exist");
     cr_expect_lt(box_remove(never, &err), 0);
@@ -145,13 +145,51 @@ Test(lost, a_create_whose_answer_is_lost_leaves_nothing, .timeout = 60)
     open_behind(&w, &p, "echo");
     proxy_set(&p, PROXY_MUTE);
     id_hex(slot, 16);
-    cr_expect_lt(box_create(w.sandbox, slot, w.broker, w.work, NULL, &box, &err), 0);
+    cr_expect_lt(box_create(w.sandbox, slot, w.broker, w.work, NULL, NULL, &box, &err), 0);
     cr_expect_eq(err.code, ERR_ENGINE_AWAY, "%s", err.text);
     cr_assert_not_null(box);
     cr_expect_str_eq(box_container_id(box), "");
     proxy_set(&p, PROXY_PASS);
     removed_in_the_end(box);
     close_behind(&w, &p); /* asserts that nothing is left */
+}
+
+static void assert_gives_up(struct world *w, struct proxy *p, const struct box_bound *bound,
+                            enum err_code code)
+{
+    struct box *started = create(w, false), *box = NULL;
+    char slot[ID_HEX_128];
+    struct err err;
+
+    id_hex(slot, 16);
+    proxy_set(p, PROXY_MUTE);
+    cr_expect_lt(box_create(w->sandbox, slot, w->broker, w->work, NULL, bound, &box, &err), 0);
+    cr_expect_eq(err.code, code, "%s", err.text);
+    cr_assert_not_null(box, "it may exist");
+    cr_expect_lt(box_start(started, bound, &err), 0);
+    cr_expect_eq(err.code, code, "%s", err.text);
+    proxy_set(p, PROXY_PASS);
+    removed_in_the_end(box);
+    removed_in_the_end(started);
+}
+
+/* A turn's deadline and an abort hold for the engine's calls too, and say nothing of the engine. */
+Test(lost, an_engine_that_is_slow_is_not_waited_for, .timeout = 60)
+{
+    struct world w;
+    struct proxy p;
+
+    open_behind(&w, &p, "echo");
+    int64_t before = clock_mono_ms();
+    struct box_bound bound = {.deadline_mono_ms = before + 500, .abort_fd = w.abort_fd};
+    assert_gives_up(&w, &p, &bound, ERR_TIMEOUT);
+    cr_expect_lt(clock_mono_ms() - before, 3000);
+    before = clock_mono_ms();
+    bound.deadline_mono_ms = before + 30000;
+    world_abort_after(&w, 200);
+    assert_gives_up(&w, &p, &bound, ERR_CANCELED);
+    cr_expect_lt(clock_mono_ms() - before, 4000);
+    close_behind(&w, &p);
 }
 
 /* The worker runs, although nobody was told; it must be dead when box_remove says so. */
@@ -166,7 +204,7 @@ Test(lost, a_start_whose_answer_is_lost_is_killed, .timeout = 60)
     open_behind(&w, &p, "reply-then-write");
     struct box *box = create(&w, false);
     proxy_set(&p, PROXY_MUTE);
-    cr_expect_lt(box_start(box, &err), 0);
+    cr_expect_lt(box_start(box, NULL, &err), 0);
     cr_expect_eq(err.code, ERR_ENGINE_AWAY, "%s", err.text);
     proxy_set(&p, PROXY_PASS);
     removed_in_the_end(box);

@@ -316,15 +316,15 @@ Test(sweep, removes_what_is_not_kept_and_no_other_installation)
     for (int i = 0; i < 4; i++)
         id_hex(slot[i], 16);
     for (int i = 0; i < 3; i++)
-        cr_assert_eq(box_create(w.sandbox, slot[i], w.broker, w.work, NULL, &box[i], &err), 0, "%s",
+        cr_assert_eq(box_create(w.sandbox, slot[i], w.broker, w.work, NULL, NULL, &box[i], &err), 0, "%s",
                      err.text);
-    cr_assert_eq(box_create(other.sandbox, slot[3], other.broker, other.work, NULL, &foreign, &err), 0, "%s",
-                 err.text);
-    cr_assert_eq(box_start(box[1], &err), 0, "%s", err.text);
+    cr_assert_eq(box_create(other.sandbox, slot[3], other.broker, other.work, NULL, NULL, &foreign, &err), 0,
+                 "%s", err.text);
+    cr_assert_eq(box_start(box[1], NULL, &err), 0, "%s", err.text);
     cr_expect_eq(sandbox_sweep(w.sandbox, keep_first, slot[0], &removed, &err), 0, "%s", err.text);
     cr_expect_eq(removed, 2);
-    cr_expect_eq(box_start(box[0], &err), 0, "it was kept: %s", err.text);
-    cr_expect_eq(box_start(foreign, &err), 0, "it is another's: %s", err.text);
+    cr_expect_eq(box_start(box[0], NULL, &err), 0, "it was kept: %s", err.text);
+    cr_expect_eq(box_start(foreign, NULL, &err), 0, "it is another's: %s", err.text);
     for (int i = 0; i < 3; i++) {
         cr_expect_eq(box_remove(box[i], &err), 0, "%s", err.text);
         box_free(box[i]);

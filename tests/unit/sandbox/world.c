@@ -128,9 +128,9 @@ struct times world_run(struct world *w, const char *input, size_t len, int deadl
     int64_t zero = clock_mono_ms();
 
     id_hex(slot, 16);
-    cr_assert_eq(box_create(w->sandbox, slot, w->broker, w->work, NULL, &box, &err), 0, "%s", err.text);
+    cr_assert_eq(box_create(w->sandbox, slot, w->broker, w->work, NULL, NULL, &box, &err), 0, "%s", err.text);
     t.create = clock_mono_ms() - zero;
-    cr_assert_eq(box_start(box, &err), 0, "%s", err.text);
+    cr_assert_eq(box_start(box, NULL, &err), 0, "%s", err.text);
     t.start = clock_mono_ms() - zero;
     struct box_run_limits limits = {.deadline_mono_ms = clock_mono_ms() + deadline_ms,
                                     .grace_ms = grace_ms,
