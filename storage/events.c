@@ -57,9 +57,32 @@ int slots_remove(struct store *st, const char *slot, struct err *err)
     return stmt_run(st, stmt, err);
 }
 
-int slots_clear(struct store *st, struct err *err)
+int slots_prune(struct store *st, struct err *err)
 {
-    return store_exec(st, "DELETE FROM slots", err);
+    return store_exec(st, "DELETE FROM slots WHERE turn_id NOT IN (SELECT id FROM turns)", err);
+}
+
+int slots_each(struct store *st,
+               int (*each)(const char *slot, const char *turn_id, const char *channel, void *arg,
+                           struct err *err),
+               void *arg, struct err *err)
+{
+    CLEANUP(stmt_done) sqlite3_stmt *stmt = NULL;
+    int rc;
+
+    if (stmt_get(st, "SELECT s.slot, t.id, t.channel FROM slots s JOIN turns t ON t.id = s.turn_id", &stmt,
+                 err) < 0)
+        return -1;
+    while ((rc = stmt_step(st, stmt, err)) == 1) {
+        const char *slot = (const char *)sqlite3_column_text(stmt, 0);
+        const char *turn_id = (const char *)sqlite3_column_text(stmt, 1);
+        const char *channel = (const char *)sqlite3_column_text(stmt, 2);
+        if (!slot || !turn_id || !channel)
+            return err_no_memory(err);
+        if (each(slot, turn_id, channel, arg, err) < 0)
+            return -1;
+    }
+    return rc;
 }
 
 int meta_installation(struct store *st, char out[33], struct err *err)

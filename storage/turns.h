@@ -131,7 +131,13 @@ MUST_USE int events_each(struct store *st, int64_t turn_seq, int64_t after,
 
 /* Slots: which turn a container serves; the row is there before the container. */
 MUST_USE int slots_remove(struct store *st, const char *slot, struct err *err);
-MUST_USE int slots_clear(struct store *st, struct err *err); /* at start: none of them lives */
+/* Removes those whose turn is gone: nobody can tell their channel any more. */
+MUST_USE int slots_prune(struct store *st, struct err *err);
+/* Each with its turn and that one's channel; borrowed for the call. Stops when each() fails. */
+MUST_USE int slots_each(struct store *st,
+                        int (*each)(const char *slot, const char *turn_id, const char *channel, void *arg,
+                                    struct err *err),
+                        void *arg, struct err *err);
 
 /* The installation's id, made with the database. out: 33 bytes. */
 MUST_USE int meta_installation(struct store *st, char out[33], struct err *err);

@@ -17,7 +17,7 @@ struct slot {
     struct broker *broker;
     struct box *box;
     char turn_id[TURN_ID_SIZE];
-    struct slot *prev_live, *next_live; /* in pool.live, from slot_live until it is buried */
+    struct slot *prev_live, *next_live; /* in pool.live, from the beginning until it is buried */
     struct slot *next;                  /* in the graveyard */
     char *channel;                      /* while it lies there: the channel that waits for its death */
 };
@@ -58,6 +58,10 @@ void turn_run(struct pool *pool, const struct queue_item *item);
 /* slot.c */
 /* A slot with a fresh id. From now on its turn counts as alive, until slot_dispose has proven its death. */
 MUST_USE int slot_new(struct pool *pool, const struct queue_item *item, struct slot **ret, struct err *err);
+/* One that an earlier run of the service left: into the graveyard, and its channel waits. Before any thread.
+ */
+MUST_USE int slot_adopt(struct pool *pool, const char *id, const char *turn_id, const char *channel,
+                        struct err *err);
 /* Makes the folder run_root/<id> and the broker in it. */
 MUST_USE int slot_open(struct pool *pool, struct slot *slot, struct err *err);
 /* The channel's folder below workspace_root (the SHA-256 of its key), made when absent; a canonical path,
@@ -71,6 +75,9 @@ void slot_dispose(struct pool *pool, struct slot *slot);
 /* Tries those in the graveyard again; what is proven dead frees its channel. A thread of its own, since each
  * try may take as long as the engine is let. */
 void *graveyard_main(void *arg);
+
+/* recover.c: slot_adopt for every row that the last run left. After pool_recover, before any thread. */
+MUST_USE int recover_slots(struct pool *pool, struct err *err);
 
 /* ending_of.c: what a box's result and the broker's account of the turn say about its end. Pure. `late`: the
  * result came at the deadline or after it. On END_NONE *reply is the caller's. */

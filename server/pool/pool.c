@@ -74,7 +74,8 @@ int pool_new(const struct pool_deps *deps, struct pool **ret, struct err *err)
     pthread_condattr_destroy(&attr);
     queue_hold(deps->queue, true);
     if (open_root(deps->run_root, &pool->run_fd, err) < 0 ||
-        open_root(deps->workspace_root, &pool->workspace_fd, err) < 0 || start_threads(pool, err) < 0) {
+        open_root(deps->workspace_root, &pool->workspace_fd, err) < 0 || recover_slots(pool, err) < 0 ||
+        start_threads(pool, err) < 0) {
         queue_close(deps->queue);
         pool_free(pool);
         return -1;

@@ -31,11 +31,11 @@ struct pool_deps {
 };
 
 /* Before pool_new and before anything else writes: ends what was running as interrupted, puts what was queued
- * back into the queue in order of acceptance, forgets old slots. */
+ * back into the queue in order of acceptance. Slots stay, for pool_new. */
 MUST_USE int pool_recover(const struct pool_deps *deps, struct err *err);
 
-/* Starts the threads. Nothing runs before the engine has been probed and cleared of what earlier runs left.
- */
+/* Starts the threads. Nothing runs before the engine has been probed and cleared of what earlier runs left;
+ * where one such container resists, its channel alone stays blocked. */
 MUST_USE int pool_new(const struct pool_deps *deps, struct pool **ret, struct err *err);
 
 /* Aborts the running turn of a channel (canceled). False when none runs. */

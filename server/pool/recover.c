@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <utlist.h>
 
 struct found {
     char turn_id[TURN_ID_SIZE];
@@ -67,9 +68,33 @@ static int recover_job(struct store *st, void *arg, struct err *err)
     }
     forget(r);
     r->interrupted = (unsigned)interrupted;
-    if (slots_clear(st, err) < 0)
+    if (slots_prune(st, err) < 0)
         return -1;
     return turns_each(st, TURN_QUEUED, note_each, r, err);
+}
+
+static int adopt_each(const char *slot, const char *turn_id, const char *channel, void *arg, struct err *err)
+{
+    return slot_adopt(arg, slot, turn_id, channel, err);
+}
+
+static int adopt_job(struct store *st, void *arg, struct err *err)
+{
+    return slots_each(st, adopt_each, arg, err);
+}
+
+int recover_slots(struct pool *pool, struct err *err)
+{
+    struct slot *s;
+    unsigned count = 0;
+
+    if (db_read(pool->deps.db, adopt_job, pool, err) < 0)
+        return err_wrap(err, "recover");
+    LL_COUNT(pool->graveyard, s, count);
+    if (count > 0)
+        log_line(LOG_INFO, NULL, "recovered: %u slots of the last run, their channels wait for their death",
+                 count);
+    return 0;
 }
 
 int pool_recover(const struct pool_deps *deps, struct err *err)

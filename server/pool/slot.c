@@ -12,12 +12,18 @@
 #include <sys/stat.h>
 #include <utlist.h>
 
+static int name_folder(struct pool *pool, struct slot *slot, struct err *err)
+{
+    if (asprintf(&slot->broker_dir, "%s/%s", pool->deps.run_root, slot->id) >= 0)
+        return 0;
+    slot->broker_dir = NULL;
+    return err_no_memory(err);
+}
+
 int slot_open(struct pool *pool, struct slot *slot, struct err *err)
 {
-    if (asprintf(&slot->broker_dir, "%s/%s", pool->deps.run_root, slot->id) < 0) {
-        slot->broker_dir = NULL;
-        return err_no_memory(err);
-    }
+    if (name_folder(pool, slot, err) < 0)
+        return -1;
     if (mkdirat(pool->run_fd, slot->id, 0700) < 0)
         return err_errno(err, errno, "make %s", slot->broker_dir);
     return broker_new(pool->deps.broker_env, slot->broker_dir, &slot->broker, err);
@@ -85,21 +91,50 @@ int slot_bury(struct pool *pool, struct slot *slot, struct err *err)
     return 0;
 }
 
-int slot_new(struct pool *pool, const struct queue_item *item, struct slot **ret, struct err *err)
+static struct slot *slot_live(struct pool *pool, const char *turn_id, const char *channel)
 {
     struct slot *slot = calloc(1, sizeof *slot);
 
-    if (!slot || !(slot->channel = strdup(item->channel))) {
+    if (!slot || !(slot->channel = strdup(channel))) {
         free(slot);
-        return err_no_memory(err);
+        return NULL;
     }
-    id_hex(slot->id, 16);
-    memcpy(slot->turn_id, item->turn_id, sizeof slot->turn_id);
-    *ret = slot;
+    snprintf(slot->turn_id, sizeof slot->turn_id, "%s", turn_id);
     pthread_mutex_lock(&pool->lock);
     DL_APPEND2(pool->live, slot, prev_live, next_live);
     pthread_mutex_unlock(&pool->lock);
+    return slot;
+}
+
+int slot_new(struct pool *pool, const struct queue_item *item, struct slot **ret, struct err *err)
+{
+    struct slot *slot = slot_live(pool, item->turn_id, item->channel);
+
+    if (!slot)
+        return err_no_memory(err);
+    id_hex(slot->id, 16);
+    *ret = slot;
     return 0;
+}
+
+static void to_graveyard(struct pool *pool, struct slot *slot)
+{
+    pthread_mutex_lock(&pool->lock);
+    LL_PREPEND(pool->graveyard, slot);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+int slot_adopt(struct pool *pool, const char *id, const char *turn_id, const char *channel, struct err *err)
+{
+    struct slot *slot = slot_live(pool, turn_id, channel);
+
+    if (!slot)
+        return err_no_memory(err);
+    snprintf(slot->id, sizeof slot->id, "%s", id);
+    to_graveyard(pool, slot);
+    if (box_adopt(pool->deps.sandbox, id, &slot->box, err) < 0 || name_folder(pool, slot, err) < 0)
+        return err_wrap(err, "slot %s", id);
+    return queue_block(pool->deps.queue, channel, err);
 }
 
 /* Nothing of it is left: who waits for the turn's death hears it. */
@@ -124,9 +159,7 @@ void slot_dispose(struct pool *pool, struct slot *slot)
         return;
     }
     log_line(LOG_ERROR, slot->id, "death is not proven, the channel waits: %s", err.text);
-    pthread_mutex_lock(&pool->lock);
-    LL_PREPEND(pool->graveyard, slot);
-    pthread_mutex_unlock(&pool->lock);
+    to_graveyard(pool, slot);
 }
 
 static void tend(struct pool *pool)
@@ -147,11 +180,13 @@ static void tend(struct pool *pool)
             return;
         if (slot_bury(pool, s, &err) < 0)
             continue;
-        log_line(LOG_INFO, s->id, "death is proven, the channel goes on");
         pthread_mutex_lock(&pool->lock);
         LL_DELETE(pool->graveyard, s);
         pthread_mutex_unlock(&pool->lock);
-        queue_done(pool->deps.queue, s->channel);
+        bool waits = pool_blocked(pool, s->channel); /* an earlier run may have left more than one */
+        log_line(LOG_INFO, s->id, waits ? "death is proven" : "death is proven, the channel goes on");
+        if (!waits)
+            queue_done(pool->deps.queue, s->channel);
         slot_free(pool, s);
     }
 }

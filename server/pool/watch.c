@@ -52,7 +52,8 @@ void watch_engine_failed(struct pool *pool, const struct err *err)
     watch_set_engine(pool, false, reason_of(err));
 }
 
-/* Containers of this boot whose slot is running or lies in the graveyard are kept. */
+/* Kept are containers whose slot is running, or lies in the graveyard: their removal is tried there, and may
+ * hang for long. */
 static bool keep_slot(const char *slot, const char *boot, void *arg)
 {
     struct pool *pool = arg;
@@ -60,8 +61,7 @@ static bool keep_slot(const char *slot, const char *boot, void *arg)
     struct slot *s;
     bool keep = false;
 
-    if (strcmp(boot, pool->deps.boot) != 0)
-        return false;
+    (void)boot;
     pthread_mutex_lock(&pool->lock);
     DL_FOREACH(pool->active, a)
         keep = keep || strcmp(a->slot, slot) == 0;
@@ -93,14 +93,18 @@ static void sweep_folders(struct pool *pool)
     closedir(dir);
 }
 
-/* A slot that is being buried right now may be swept as well: removal is idempotent. */
+/* A slot that is being buried right now may be swept as well: removal is idempotent. One container that
+ * cannot be removed does not keep the others waiting: its channel, where it has one, is blocked. */
 static int sweep(struct pool *pool, struct err *err)
 {
-    unsigned removed = 0;
-    int rc = sandbox_sweep(pool->deps.sandbox, keep_slot, pool, &removed, err);
+    struct sandbox_swept swept;
+    int rc = sandbox_sweep(pool->deps.sandbox, keep_slot, pool, &swept, err);
 
-    if (removed > 0)
-        log_line(LOG_WARN, NULL, "sweep: %u leftover containers removed", removed);
+    if (swept.removed > 0)
+        log_line(LOG_WARN, NULL, "sweep: %u leftover containers removed", swept.removed);
+    if (swept.left > 0)
+        log_line(LOG_ERROR, NULL, "sweep: %u leftover containers stay for now: %s", swept.left,
+                 swept.why.text);
     return rc;
 }
 

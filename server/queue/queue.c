@@ -189,6 +189,18 @@ void queue_done(struct queue *q, const char *channel)
     pthread_mutex_unlock(&q->lock);
 }
 
+int queue_block(struct queue *q, const char *channel, struct err *err)
+{
+    pthread_mutex_lock(&q->lock);
+    struct channel_line *c = line_get(q, channel);
+    if (c) {
+        c->busy = true;
+        line_update_ready(q, c);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return c ? 0 : err_no_memory(err);
+}
+
 static struct queue_place *find_place(struct queue *q, const char *turn_id)
 {
     struct queue_place *p = NULL;

@@ -41,6 +41,9 @@ struct queue_item {
 MUST_USE int queue_pop(struct queue *q, int timeout_ms, struct queue_item *ret);
 /* The channel's turn is over and its container proven dead: the next may go. */
 void queue_done(struct queue *q, const char *channel);
+/* Marks a channel busy without a turn, until queue_done: what an earlier run of the service left of it may
+ * live. ERR_NO_MEMORY. */
+MUST_USE int queue_block(struct queue *q, const char *channel, struct err *err);
 /* Takes a waiting turn out. False when it does not wait (any more). */
 bool queue_remove(struct queue *q, const char *turn_id);
 /* Nobody gets a turn while held (engine away); popping threads wait. */

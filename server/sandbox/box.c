@@ -93,6 +93,28 @@ static void apply_caps(struct box_spec *spec, const struct box_caps *caps)
         spec->cpus = caps->cpus;
 }
 
+static struct box *box_new(struct sandbox *s, const char *slot)
+{
+    struct box *box = calloc(1, sizeof *box);
+
+    if (!box)
+        return NULL;
+    box->sandbox = s;
+    box->attach = box->pidfd = -1;
+    box->cpu_before_us = -1;
+    box->errors.size = s->stderr_bytes;
+    snprintf(box->name, sizeof box->name, BOX_NAME_PREFIX "%.*s", BOX_SLOT_HEX, slot);
+    return box;
+}
+
+int box_adopt(struct sandbox *s, const char *slot, struct box **ret, struct err *err)
+{
+    if (!spec_is_slot(slot))
+        return err_set(err, ERR_CONFIG, "a slot has 32 lower-case hex digits");
+    *ret = box_new(s, slot);
+    return *ret ? 0 : err_no_memory(err);
+}
+
 int box_make(struct sandbox *s, const char *image_id, const char *slot, const char *broker_dir,
              const char *workspace_dir, const struct box_caps *caps, const struct box_bound *bound,
              struct box **ret, json_t **body_ret, struct err *err)
@@ -102,14 +124,9 @@ int box_make(struct sandbox *s, const char *image_id, const char *slot, const ch
     int64_t before = clock_mono_ms();
 
     *ret = NULL;
-    struct box *box = calloc(1, sizeof *box);
+    struct box *box = box_new(s, slot);
     if (!box)
         return err_no_memory(err);
-    box->sandbox = s;
-    box->attach = box->pidfd = -1;
-    box->cpu_before_us = -1;
-    box->errors.size = s->stderr_bytes;
-    snprintf(box->name, sizeof box->name, BOX_NAME_PREFIX "%.*s", BOX_SLOT_HEX, slot);
     spec.name = box->name;
     spec.slot = slot;
     spec.image_id = image_id;

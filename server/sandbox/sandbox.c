@@ -163,8 +163,7 @@ static int list_owned(struct sandbox *s, json_t **ret, struct err *err)
 struct sweep {
     bool (*keep)(const char *slot, const char *boot, void *arg);
     void *arg;
-    unsigned removed;
-    struct err first; /* code ERR_NONE while nothing failed */
+    struct sandbox_swept *result;
 };
 
 static void sweep_one(struct sandbox *s, const json_t *container, struct sweep *w)
@@ -180,33 +179,29 @@ static void sweep_one(struct sandbox *s, const json_t *container, struct sweep *
     if (w->keep(slot ? slot : "", boot ? boot : "", w->arg))
         return;
     if (container_remove(s->engine, id, clock_mono_ms() + LIMIT_REMOVE_TRY_MS, &err) == 0)
-        w->removed++;
-    else if (w->first.code == ERR_NONE)
-        w->first = err;
+        w->result->removed++;
+    else if (w->result->left++ == 0)
+        w->result->why = err;
 }
 
 int sandbox_sweep(struct sandbox *s, bool (*keep)(const char *slot, const char *boot, void *arg), void *arg,
-                  unsigned *removed, struct err *err)
+                  struct sandbox_swept *ret, struct err *err)
 {
-    struct sweep w = {.keep = keep, .arg = arg};
+    struct sweep w = {.keep = keep, .arg = arg, .result = ret};
 
-    *removed = 0;
+    *ret = (struct sandbox_swept){0};
     for (unsigned round = 0; round < SWEEP_ROUNDS; round++) {
         CLEANUP(json_free) json_t *list = NULL;
         size_t i;
         json_t *container;
-        unsigned before = w.removed;
+        unsigned before = ret->removed;
         if (list_owned(s, &list, err) < 0)
             return err_wrap(err, "sweep");
+        ret->left = 0; /* those are on the page again */
         json_array_foreach(list, i, container)
             sweep_one(s, container, &w);
-        *removed = w.removed;
-        if (json_array_size(list) < SWEEP_PAGE || w.removed == before)
+        if (json_array_size(list) < SWEEP_PAGE || ret->removed == before)
             break;
-    }
-    if (w.first.code != ERR_NONE) {
-        *err = w.first;
-        return err_wrap(err, "sweep");
     }
     return 0;
 }

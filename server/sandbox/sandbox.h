@@ -47,11 +47,15 @@ MUST_USE int sandbox_ping(struct sandbox *sandbox, struct err *err);
 
 /* Removes what this installation left behind: every container with its label that `keep` refuses. `slot` and
  * `boot` are the labels ("" when absent). `keep` runs on the calling thread without a lock held. At most 400
- * containers may be kept. *removed counts what is proven gone, on failure too. Never touches another
- * installation's. The first failure is reported after the others were tried. */
+ * containers may be kept. Never touches another installation's. One that cannot be removed is no failure of
+ * the sweep, which goes on: ret tells, on failure too. ERR_ENGINE_AWAY, ERR_ENGINE: they cannot be listed. */
+struct sandbox_swept {
+    unsigned removed, left; /* proven gone; not removed */
+    struct err why;         /* of the first that is left */
+};
 MUST_USE int sandbox_sweep(struct sandbox *sandbox,
                            bool (*keep)(const char *slot, const char *boot, void *arg), void *arg,
-                           unsigned *removed, struct err *err);
+                           struct sandbox_swept *ret, struct err *err);
 
 /* What one box may use at most; a 0 member leaves the sandbox's own. They only lower: the caller has checked.
  */
@@ -81,6 +85,10 @@ MUST_USE int box_create(struct sandbox *sandbox, const char *slot, const char *b
  * tells. bound may be NULL. After a failure: box_remove. ERR_ENGINE_AWAY, ERR_ENGINE, ERR_TIMEOUT,
  * ERR_CANCELED. */
 MUST_USE int box_start(struct box *box, const struct box_bound *bound, struct err *err);
+
+/* A box that an earlier run of the service made for this slot, known by nothing but its name: for box_remove
+ * and box_free only. ERR_CONFIG: no such slot can be. */
+MUST_USE int box_adopt(struct sandbox *sandbox, const char *slot, struct box **ret, struct err *err);
 
 const char *box_container_id(const struct box *box); /* 64 hex digits; "" before it is known; borrowed */
 

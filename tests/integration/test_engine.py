@@ -115,6 +115,37 @@ class TestEngine(Crash):
         self.assertFalse(self.channel("web:a")["blocked"])
         self.server.close()
 
+    def test_one_container_outlives_the_server(self):
+        """It cannot be removed when the server starts again: that channel alone is blocked, until it is gone."""
+        running, other = (self.submit(channel, "ignore-term") for channel in ("web:a", "web:b"))
+        poll(lambda: len(self.pids()) == 2, 20, "both run")
+        waiting = self.submit("web:a", "echo after")
+        docs = map(self.engine.inspect, self.server.containers())
+        folder = str(self.server.workspace("web:a"))
+        (pid,) = [doc["State"]["Pid"] for doc in docs if folder in [mount["Source"] for mount in doc["Mounts"]]]
+        shim = self.engine.shim_of(pid)
+        self.server.kill()
+        os.kill(shim, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            self.server.start()
+            self.assertLess(time.monotonic() - began, 5, "it is ready")
+            for turn in (running, other):
+                self.ended(self.read(turn), "interrupted", "server_restarted")
+            for n in range(3):
+                self.ended(self.wait(self.submit("web:b", f"echo {n}"), 15), "succeeded")
+            channel = self.channel("web:a")
+            self.assertTrue(channel["blocked"] and channel["busy"], channel)
+            self.assertEqual(self.server.call("GET", "/readyz").status, 200)
+            self.assertEqual(self.read(waiting)["status"], "queued")
+            self.problem(self.server.call("DELETE", "/v1/channels/web:a", key=self.key), 409, "conflict")
+        finally:
+            os.kill(shim, signal.SIGCONT)
+        self.ended(self.wait(waiting), "succeeded")
+        self.assertFalse(os.path.exists(f"/proc/{pid}"))
+        self.assertFalse(self.channel("web:a")["blocked"])
+        self.server.close()
+
     def test_server_stopped_while_the_engine_hangs(self):
         """It does not wait for the engine; what is left is found by its label at the next start."""
         self.server.write_config(pool={"drain_ms": 300})

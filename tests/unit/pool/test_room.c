@@ -1,151 +1,14 @@
-/* What the pool does without an engine: recovery, turns that do not start, workspaces, disks. */
-#include "pool/internal.h"
+/* What the pool does without an engine: turns that do not start, workspaces, disks. */
+#include "rig.h"
 
 #include "base/clock.h"
 #include "base/secret.h"
 #include "storage/channels.h"
 
-#include "../scratch.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <utlist.h>
-
-struct rig {
-    char *dir, *path, *run, *workspaces;
-    struct pool pool;
-    struct db *db;
-    struct queue *queue;
-    struct bus *bus;
-};
-
-static struct rig *make_rig(void)
-{
-    struct rig *r = calloc(1, sizeof *r);
-    struct err err;
-
-    cr_assert_eq(secret_init(&err), 0);
-    r->dir = scratch_dir();
-    r->path = scratch_path(r->dir, "state.db");
-    r->run = scratch_path(r->dir, "run");
-    r->workspaces = scratch_path(r->dir, "workspaces");
-    cr_assert(mkdir(r->run, 0700) == 0 && mkdir(r->workspaces, 0700) == 0);
-    cr_assert_eq(db_open(r->path, DB_WRITE, &r->db, &err), 0, "%s", err.text);
-    cr_assert_eq(queue_new(&(struct queue_limits){100, 100, 100}, &r->queue, &err), 0);
-    cr_assert_eq(bus_new(&r->bus, &err), 0);
-    r->pool.deps = (struct pool_deps){.db = r->db,
-                                      .queue = r->queue,
-                                      .bus = r->bus,
-                                      .boot = "boot",
-                                      .run_root = r->run,
-                                      .workspace_root = r->workspaces,
-                                      .state_dir = r->dir};
-    r->pool.has_room = true;
-    r->pool.run_fd = open(r->run, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    r->pool.workspace_fd = open(r->workspaces, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    pthread_mutex_init(&r->pool.lock, NULL);
-    pthread_cond_init(&r->pool.changed, NULL);
-    return r;
-}
-
-static void free_rig(struct rig *r)
-{
-    queue_free(r->queue);
-    bus_free(r->bus);
-    db_close(r->db);
-    close(r->pool.run_fd);
-    close(r->pool.workspace_fd);
-    free(r->path);
-    free(r->run);
-    free(r->workspaces);
-    scratch_remove(r->dir);
-    free(r);
-}
-
-struct call {
-    const char *id, *channel;
-    bool enabled;
-    struct turn *turn;
-};
-
-static int put_job(struct store *st, void *arg, struct err *err)
-{
-    struct call *c = arg;
-    return channels_put(st, c->channel, c->enabled, -1, 1, err);
-}
-
-static int insert_job(struct store *st, void *arg, struct err *err)
-{
-    struct call *c = arg;
-    CLEANUP(json_free) json_t *request = json_pack("{s:s}", "text", "x");
-    struct turn_new t = {.id = c->id, .channel = c->channel, .key_id = "k", .request = request, .now_ms = 1};
-    return turns_insert(st, &t, err);
-}
-
-static int start_job(struct store *st, void *arg, struct err *err)
-{
-    struct call *c = arg;
-    bool reset;
-    int64_t seen;
-    return turns_start(st, c->id, c->id, "boot", 2, &reset, &seen, err);
-}
-
-static int get_job(struct store *st, void *arg, struct err *err)
-{
-    struct call *c = arg;
-    return turns_get(st, c->id, &c->turn, err);
-}
-
-static void write_db(struct rig *r, db_job job, struct call c)
-{
-    struct err err;
-    cr_assert_eq(db_write(r->db, job, &c, &err), 0, "%s", err.text);
-}
-
-static void assert_status(struct rig *r, const char *id, enum turn_status want, const char *code)
-{
-    struct call c = {.id = id};
-    struct err err;
-
-    cr_assert_eq(db_read(r->db, get_job, &c, &err), 0, "%s", err.text);
-    cr_assert_eq(c.turn->status, want, "%s is %s", id, turn_status_name(c.turn->status));
-    cr_assert_str_eq(c.turn->error_code ? c.turn->error_code : "", code);
-    turn_free(c.turn);
-}
-
-static void assert_pops(struct rig *r, const char *id, const char *channel)
-{
-    struct queue_item item;
-
-    cr_assert_eq(queue_pop(r->queue, 0, &item), 0, "%s waits", id);
-    cr_assert_str_eq(item.turn_id, id);
-    cr_assert_str_eq(item.channel, channel);
-    free(item.channel);
-}
-
-Test(recover, running_turns_end_and_queued_ones_wait_again_in_order)
-{
-    struct rig *r = make_rig();
-    struct err err;
-    struct queue_item item;
-
-    write_db(r, put_job, (struct call){.channel = "web:a", .enabled = true});
-    write_db(r, put_job, (struct call){.channel = "web:b", .enabled = true});
-    static const char *const ids[] = {"turn_3", "turn_1", "turn_2", "turn_0"};
-    for (size_t i = 0; i < 4; i++)
-        write_db(r, insert_job, (struct call){.id = ids[i], .channel = i == 3 ? "web:b" : "web:a"});
-    write_db(r, start_job, (struct call){.id = "turn_3"});
-    cr_assert_eq(pool_recover(&r->pool.deps, &err), 0, "%s", err.text);
-    assert_status(r, "turn_3", TURN_INTERRUPTED, "server_restarted");
-    assert_pops(r, "turn_1", "web:a");
-    assert_pops(r, "turn_0", "web:b");
-    cr_assert_eq(queue_pop(r->queue, 0, &item), 2, "one of a channel at a time");
-    queue_done(r->queue, "web:a");
-    assert_pops(r, "turn_2", "web:a");
-    free_rig(r);
-}
 
 /* Takes the next turn as a thread of the pool does. */
 static void run_next(struct rig *r)
@@ -155,17 +18,6 @@ static void run_next(struct rig *r)
     cr_assert_eq(queue_pop(r->queue, 0, &item), 0);
     turn_run(&r->pool, &item);
     free(item.channel);
-}
-
-static void push_turn(struct rig *r, const char *id, const char *channel)
-{
-    struct queue_place *place = NULL;
-    struct err err;
-
-    write_db(r, put_job, (struct call){.channel = channel, .enabled = true});
-    write_db(r, insert_job, (struct call){.id = id, .channel = channel});
-    cr_assert_eq(queue_reserve(r->queue, channel, "k", &place, &err), 0);
-    queue_push(r->queue, place, id);
 }
 
 static void assert_free(struct rig *r, const char *channel)

@@ -52,6 +52,29 @@ Test(queue, one_turn_of_a_channel_at_a_time_in_order_over_keys)
     queue_free(q);
 }
 
+Test(queue, a_blocked_channel_waits_until_it_is_done)
+{
+    struct queue *q = make(10, 10, 100);
+    struct queue_channel_info info;
+    struct err err;
+
+    push(q, "web:a", "k", "t1");
+    cr_assert_eq(queue_block(q, "web:a", &err), 0);
+    cr_assert_eq(queue_block(q, "web:b", &err), 0);
+    push(q, "web:b", "k", "t2");
+    push(q, "web:c", "k", "t3");
+    cr_assert_str_eq(pop(q), "t3");
+    cr_assert_str_eq(pop(q), "-");
+    queue_channel(q, "web:b", &info);
+    cr_assert(info.busy && info.queued == 1);
+    queue_done(q, "web:b");
+    cr_assert_str_eq(pop(q), "t2");
+    cr_assert_str_eq(pop(q), "-");
+    queue_done(q, "web:a");
+    cr_assert_str_eq(pop(q), "t1");
+    queue_free(q);
+}
+
 Test(queue, places_keep_the_order_of_pushing)
 {
     struct queue *q = make(10, 10, 100);

@@ -384,6 +384,30 @@ Test(life, a_box_can_be_removed_before_it_starts)
     world_close(&w);
 }
 
+/* What an earlier run of the service left is removed by the name of its slot alone. */
+Test(life, a_box_of_an_earlier_run_is_removed_by_its_slot)
+{
+    struct world w;
+    struct box *box = NULL, *adopted = NULL;
+    struct err err;
+    char slot[ID_HEX_128];
+
+    world_open(&w, "ignore-term");
+    world_prepare(&w);
+    id_hex(slot, 16);
+    cr_expect_lt(box_adopt(w.sandbox, "0123", &adopted, &err), 0);
+    cr_expect_eq(err.code, ERR_CONFIG);
+    cr_assert_eq(box_create(w.sandbox, slot, w.broker, w.work, NULL, NULL, &box, &err), 0, "%s", err.text);
+    cr_assert_eq(box_start(box, NULL, &err), 0, "%s", err.text);
+    box_free(box);
+    for (int round = 0; round < 2; round++) { /* it is gone the second time */
+        cr_assert_eq(box_adopt(w.sandbox, slot, &adopted, &err), 0, "%s", err.text);
+        cr_expect_eq(box_remove(adopted, &err), 0, "%s", err.text);
+        box_free(adopted);
+    }
+    world_close(&w);
+}
+
 /* A second create under the same slot is refused, and the refused box is there to be removed. */
 Test(life, a_failed_create_is_handed_out_for_removal)
 {

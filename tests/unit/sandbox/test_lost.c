@@ -226,11 +226,11 @@ static void *sweep_later(void *arg)
 {
     struct world *w = arg;
     struct err err;
-    unsigned removed;
+    struct sandbox_swept swept;
 
     clock_sleep_ms(300);
-    cr_expect_eq(sandbox_sweep(w->sandbox, keep_none, NULL, &removed, &err), 0, "%s", err.text);
-    cr_expect_eq(removed, 1);
+    cr_expect_eq(sandbox_sweep(w->sandbox, keep_none, NULL, &swept, &err), 0, "%s", err.text);
+    cr_expect_eq(swept.removed, 1);
     return NULL;
 }
 

@@ -307,7 +307,7 @@ Test(sweep, removes_what_is_not_kept_and_no_other_installation)
     struct box *box[3] = {NULL}, *foreign = NULL;
     char slot[4][ID_HEX_128];
     struct err err;
-    unsigned removed = 0;
+    struct sandbox_swept swept;
 
     world_open(&w, "echo");
     world_prepare(&w);
@@ -321,8 +321,9 @@ Test(sweep, removes_what_is_not_kept_and_no_other_installation)
     cr_assert_eq(box_create(other.sandbox, slot[3], other.broker, other.work, NULL, NULL, &foreign, &err), 0,
                  "%s", err.text);
     cr_assert_eq(box_start(box[1], NULL, &err), 0, "%s", err.text);
-    cr_expect_eq(sandbox_sweep(w.sandbox, keep_first, slot[0], &removed, &err), 0, "%s", err.text);
-    cr_expect_eq(removed, 2);
+    cr_expect_eq(sandbox_sweep(w.sandbox, keep_first, slot[0], &swept, &err), 0, "%s", err.text);
+    cr_expect_eq(swept.removed, 2);
+    cr_expect_eq(swept.left, 0, "%s", swept.why.text);
     cr_expect_eq(box_start(box[0], NULL, &err), 0, "it was kept: %s", err.text);
     cr_expect_eq(box_start(foreign, NULL, &err), 0, "it is another's: %s", err.text);
     for (int i = 0; i < 3; i++) {

@@ -250,16 +250,30 @@ Test(events, are_numbered_for_each_turn)
 
 static int slots_job(struct store *st, void *arg, struct err *err)
 {
-    return arg ? slots_remove(st, arg, err) : slots_clear(st, err);
+    return arg ? slots_remove(st, arg, err) : slots_prune(st, err);
 }
 
-Test(slots, go_one_by_one_or_all)
+static int told(const char *slot, const char *turn_id, const char *channel, void *arg, struct err *err)
+{
+    char *list = arg;
+
+    (void)err;
+    strcat(strcat(strcat(strcat(strcat(strcat(list, slot), " "), turn_id), " "), channel), ";");
+    return 0;
+}
+
+static int each_slot_job(struct store *st, void *arg, struct err *err)
+{
+    return slots_each(st, told, arg, err);
+}
+
+Test(slots, tell_their_turn_and_its_channel_until_they_go)
 {
     struct rig r = open_with_channel();
     struct err err;
     bool reset;
     int64_t seen;
-    char slot[] = "slot-of-turn_1";
+    char slot[] = "slot-of-turn_1", list[256] = "";
 
     for (int i = 0; i < 3; i++) {
         char id[16];
@@ -270,8 +284,11 @@ Test(slots, go_one_by_one_or_all)
     cr_assert_eq(db_write(r.db, slots_job, slot, &err), 0);
     cr_assert_eq(db_write(r.db, slots_job, slot, &err), 0, "again is fine");
     cr_assert_str_eq(rig_ask(r.db, "SELECT count(*) FROM slots"), "2");
+    rig_sql(r.db, "DELETE FROM turns WHERE id = 'turn_0'");
+    cr_assert_eq(db_read(r.db, each_slot_job, list, &err), 0);
+    cr_assert_str_eq(list, "slot-of-turn_2 turn_2 web:a;");
     cr_assert_eq(db_write(r.db, slots_job, NULL, &err), 0);
-    cr_assert_str_eq(rig_ask(r.db, "SELECT count(*) FROM slots"), "0");
+    cr_assert_str_eq(rig_ask(r.db, "SELECT group_concat(slot) FROM slots"), "slot-of-turn_2");
     rig_close(&r);
 }
 
