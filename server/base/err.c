@@ -44,12 +44,25 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     return -1;
 }
 
+static enum err_code code_of_errno(int errnum)
+{
+    switch (errnum) {
+    case ENOMEM:
+        return ERR_NO_MEMORY;
+    case ENOSPC:
+    case EDQUOT:
+        return ERR_DISK_FULL;
+    default:
+        return ERR_SYSTEM;
+    }
+}
+
 int err_errno(struct err *err, int errnum, const char *fmt, ...)
 {
     char why[128];
     va_list ap;
 
-    err->code = errnum == ENOMEM ? ERR_NO_MEMORY : ERR_SYSTEM;
+    err->code = code_of_errno(errnum);
     va_start(ap, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, ap);
     va_end(ap);

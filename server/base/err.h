@@ -58,7 +58,8 @@ struct err {
 
 /* Each sets *err and returns -1, so that `return err_set(...)` reads as one step. */
 int err_set(struct err *err, enum err_code code, const char *fmt, ...) FORMAT(3, 4);
-int err_errno(struct err *err, int errnum, const char *fmt, ...) FORMAT(3, 4); /* ENOMEM → ERR_NO_MEMORY */
+/* ENOMEM → ERR_NO_MEMORY; ENOSPC, EDQUOT → ERR_DISK_FULL; else ERR_SYSTEM */
+int err_errno(struct err *err, int errnum, const char *fmt, ...) FORMAT(3, 4);
 int err_no_memory(struct err *err);
 int err_wrap(struct err *err, const char *fmt, ...) FORMAT(2, 3); /* "context: text"; keeps the code */
 

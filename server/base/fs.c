@@ -236,14 +236,26 @@ int fs_remove_tree(int dirfd, const char *name, struct err *err)
     return 0;
 }
 
+static int share(uint64_t part, uint64_t whole)
+{
+    return whole ? (int)((double)part * 100 / (double)whole) : 100;
+}
+
+void fs_free_of(const struct statvfs *v, int64_t *bytes, int *percent)
+{
+    int of_bytes = share(v->f_bavail, v->f_blocks), of_inodes = share(v->f_favail, v->f_files);
+
+    *bytes = (int64_t)v->f_bavail * (int64_t)v->f_frsize;
+    *percent = of_bytes < of_inodes ? of_bytes : of_inodes;
+}
+
 int fs_free(const char *path, int64_t *bytes, int *percent, struct err *err)
 {
     struct statvfs v;
 
     if (statvfs(path, &v) < 0)
         return err_errno(err, errno, "statvfs %s", path);
-    *bytes = (int64_t)v.f_bavail * (int64_t)v.f_frsize;
-    *percent = v.f_blocks ? (int)((uint64_t)v.f_bavail * 100 / v.f_blocks) : 100;
+    fs_free_of(&v, bytes, percent);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 
 #include <stdbool.h>
+#include <sys/statvfs.h>
 #include <sys/types.h>
 
 /* Whole file into b (bounded by b->max → ERR_TOO_LARGE). Regular files only; close-on-exec. */
@@ -27,7 +28,10 @@ MUST_USE int fs_open_subdir(int dirfd, const char *name, bool create, struct err
 /* Removes the folder `name` below `dirfd` with all that is in it, never following a symlink, recovering from
  * modes that a guest of the same uid has set. Absent is fine. */
 MUST_USE int fs_remove_tree(int dirfd, const char *name, struct err *err);
-/* Free bytes for unprivileged users and their share of the whole in percent. */
+/* Free bytes for unprivileged users, and in percent the lower of two shares that are free: of the bytes, and
+ * of the inodes where the file system has a fixed number of them. */
 MUST_USE int fs_free(const char *path, int64_t *bytes, int *percent, struct err *err);
+/* The same from what statvfs(3) tells. Pure. */
+void fs_free_of(const struct statvfs *v, int64_t *bytes, int *percent);
 /* True when the disk at path is above the floor of mission.md 3. False as well when it cannot be asked. */
 bool fs_has_room(const char *path);

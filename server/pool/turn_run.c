@@ -38,6 +38,8 @@ static enum ending ending_of_failure(const struct run *r, const char *where, con
     case ERR_ENGINE: /* it would refuse, or weaken, the next container too: the others wait (mission.md 2) */
         watch_engine_failed(r->pool, err);
         return END_ENGINE_ERROR;
+    case ERR_DISK_FULL: /* no room for the folders of a turn: bytes, inodes, quota */
+        return END_DISK_FULL;
     case ERR_TIMEOUT:
         return END_TIMEOUT;
     case ERR_CANCELED:

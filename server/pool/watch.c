@@ -42,6 +42,8 @@ static const char *reason_of(const struct err *err)
         return "engine_unavailable: the engine does not answer";
     case ERR_IMAGE:
         return "image_missing: the worker image is not usable";
+    case ERR_DISK_FULL:
+        return "disk_full: there is no room for the folders of a turn";
     default:
         return "engine_error: the engine does not make containers as specified";
     }

@@ -23,7 +23,7 @@ from lib.upstream import Upstream, calls, says
 
 CHANNEL = "web:faults"
 TOKEN = "tok-faults-0123456789abcdef"
-ENDINGS = {"engine_unavailable", "engine_error", "worker_failed", "invalid_reply", "exit_code", "model_refused"}
+ENDINGS = {"engine_unavailable", "engine_error", "disk_full", "worker_failed", "invalid_reply", "exit_code", "model_refused"}
 PROBLEMS = {"no_memory", "database", "system", "internal", "engine_unavailable", "not_ready"}
 LONG = os.environ.get("LONG") == "1"
 STRIDE = int(os.environ.get("STRIDE", "5"))  # of a long run: one of so many numbers; of ten times as many for faults in a row

@@ -297,6 +297,26 @@ Test(fs, a_symlink_or_file_of_that_name_goes_and_its_target_stays)
     scratch_remove(dir);
 }
 
+Test(fs, inodes_count_where_there_is_a_number_of_them)
+{
+    struct statvfs v = {.f_frsize = 4096, .f_blocks = 1000, .f_bavail = 500, .f_files = 200, .f_favail = 8};
+    int64_t bytes = 0;
+    int percent = -1;
+
+    fs_free_of(&v, &bytes, &percent);
+    cr_assert_eq(bytes, 500 * 4096);
+    cr_assert_eq(percent, 4, "of the inodes");
+    v.f_favail = 150;
+    fs_free_of(&v, &bytes, &percent);
+    cr_assert_eq(percent, 50, "of the bytes");
+    v.f_files = v.f_favail = 0;
+    fs_free_of(&v, &bytes, &percent);
+    cr_assert_eq(percent, 50, "as many as there is room for");
+    v.f_blocks = v.f_bavail = 0;
+    fs_free_of(&v, &bytes, &percent);
+    cr_assert_eq(percent, 100);
+}
+
 Test(fs, free_space_is_told_and_unknown_is_no_room)
 {
     int64_t bytes = 0;

@@ -53,6 +53,10 @@ Test(err, errno_becomes_a_code_and_a_sentence)
     cr_assert_str_eq(err.text, "open /x: No such file or directory");
     err_errno(&err, ENOMEM, "grow");
     cr_assert_eq(err.code, ERR_NO_MEMORY);
+    err_errno(&err, ENOSPC, "mkdir");
+    cr_assert_eq(err.code, ERR_DISK_FULL);
+    err_errno(&err, EDQUOT, "mkdir");
+    cr_assert_eq(err.code, ERR_DISK_FULL);
 }
 
 Test(err, table_rows_are_distinct_and_http)

@@ -2,12 +2,15 @@
 #include "rig.h"
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/secret.h"
 #include "storage/channels.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 
 /* Takes the next turn as a thread of the pool does. */
@@ -143,6 +146,33 @@ Test(turn, whose_workspace_is_a_violation_ends_so_even_without_descriptors)
         cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
         assert_status(r, "turn_1", TURN_FAILED, "workspace_violation");
         assert_free(r, "web:a");
+        free_rig(r);
+    }
+}
+
+/* A disk without a free inode, in a mount namespace of the test's own: only root can make one. */
+Test(turn, without_room_for_its_folders_ends_as_disk_full)
+{
+    static const struct config config = {.limits = {.timeout_ms = 60000}};
+
+    if (getuid() != 0)
+        return;
+    cr_assert_eq(unshare(CLONE_NEWNS), 0);
+    cr_assert_eq(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+    for (int round = 0; round < 2; round++) {
+        struct rig *r = make_rig();
+        int *root = round == 0 ? &r->pool.workspace_fd : &r->pool.run_fd;
+        const char *path = round == 0 ? r->workspaces : r->run;
+        r->pool.deps.config = &config;
+        cr_assert_eq(mount("none", path, "tmpfs", 0, "nr_inodes=1,mode=0700"), 0);
+        close(*root);
+        *root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        push_turn(r, "turn_1", "web:a");
+        run_next(r);
+        assert_status(r, "turn_1", TURN_FAILED, "disk_full");
+        assert_free(r, "web:a");
+        cr_assert_not(fs_has_room(path));
+        cr_assert_eq(umount2(path, MNT_DETACH), 0);
         free_rig(r);
     }
 }
