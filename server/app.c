@@ -245,13 +245,18 @@ static int block_signals(int *fd, int *stopped, struct err *err)
     return *fd < 0 || *stopped < 0 ? err_errno(err, errno, "descriptors for signals") : 0;
 }
 
-/* Waits for the next signal. Is it one to stop? A hang-up is not. */
-static bool stop_signal(int fd)
+/* Waits for the next signal. Is it one to stop? At a hang-up the pool reloads, where there is one. */
+static bool stop_signal(int fd, struct pool *pool)
 {
     struct signalfd_siginfo info = {0};
 
-    return (read(fd, &info, sizeof info) < 0 && errno != EINTR) || info.ssi_signo == SIGTERM ||
-           info.ssi_signo == SIGINT;
+    if (read(fd, &info, sizeof info) < 0 && errno != EINTR)
+        return true;
+    if (info.ssi_signo == SIGHUP && pool) {
+        log_line(LOG_INFO, NULL, "reload: asked for by SIGHUP");
+        pool_reload(pool);
+    }
+    return info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT;
 }
 
 /* Until app->stopped, not until it is canceled: that takes a queued signal, of which a guest of the same uid
@@ -266,7 +271,7 @@ static void *hurry_main(void *arg)
             return NULL;
         if (p[1].revents)
             return NULL;
-    } while (!p[0].revents || !stop_signal(app->signals));
+    } while (!p[0].revents || !stop_signal(app->signals, NULL));
     app->hurry = true;
     log_line(LOG_WARN, NULL, "second signal: running turns are aborted now");
     return NULL;
@@ -347,7 +352,7 @@ int app_serve(const struct config *config, const struct roots *roots, struct err
         rc = open_doors(&app, err);
     if (rc == 0) {
         notices_each(config, warn);
-        while (!stop_signal(app.signals))
+        while (!stop_signal(app.signals, app.pool))
             ;
     }
     close_doors(&app);

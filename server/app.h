@@ -6,7 +6,8 @@
 #include "config/roots.h"
 #include "sandbox/sandbox.h"
 
-/* Runs until SIGTERM or SIGINT has been carried out. Both are borrowed. Main thread, before any other. */
+/* Runs until SIGTERM or SIGINT has been carried out; SIGHUP resolves the image again (mission.md 2). Both are
+ * borrowed. Main thread, before any other. */
 MUST_USE int app_serve(const struct config *config, const struct roots *roots, struct err *err);
 
 /* What the configuration says about broker and sandbox; also for `check`. */

@@ -49,6 +49,7 @@ struct pool {
     struct active *active;
     struct slot *graveyard, *live;
     bool stopping, engine_ready, has_room;
+    bool reload; /* the watch's next round probes a ready engine too */
     char engine_reason[POOL_REASON_SIZE];
 };
 

@@ -38,6 +38,10 @@ MUST_USE int pool_recover(const struct pool_deps *deps, struct err *err);
  * where one such container resists, its channel alone stays blocked. */
 MUST_USE int pool_new(const struct pool_deps *deps, struct pool **ret, struct err *err);
 
+/* Within about a second the image's tag is resolved again and the engine probed, while turns go on. A failure
+ * makes it not ready. */
+void pool_reload(struct pool *pool);
+
 /* Aborts the running turn of a channel (canceled). False when none runs. */
 bool pool_stop_channel(struct pool *pool, const char *channel);
 

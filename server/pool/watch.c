@@ -130,14 +130,24 @@ static int probe(struct pool *pool, struct err *err)
     return sweep(pool, err);
 }
 
+void pool_reload(struct pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->reload = true;
+    pthread_mutex_unlock(&pool->lock);
+}
+
 static void watch_engine(struct pool *pool)
 {
     struct err err;
 
     pthread_mutex_lock(&pool->lock);
-    bool ready = pool->engine_ready;
+    bool ready = pool->engine_ready, reload = pool->reload;
+    pool->reload = false;
     pthread_mutex_unlock(&pool->lock);
-    int rc = ready ? sandbox_ping(pool->deps.sandbox, &err) : probe(pool, &err);
+    int rc = ready && !reload ? sandbox_ping(pool->deps.sandbox, &err) : probe(pool, &err);
+    if (rc == 0 && reload)
+        log_line(LOG_INFO, NULL, "reload: the image is resolved again");
     if (rc == 0) {
         if (!ready) /* a ping says nothing against what a turn has found out meanwhile */
             watch_set_engine(pool, true, "");
@@ -146,8 +156,11 @@ static void watch_engine(struct pool *pool)
     log_line(LOG_DEBUG, NULL, "engine: %s", err.text);
     if (ready)
         log_line(LOG_ERROR, NULL, "engine: %s", err.text);
-    if (err.code == ERR_NO_MEMORY) /* says nothing of the engine */
+    if (err.code == ERR_NO_MEMORY) { /* says nothing of the engine */
+        if (reload)
+            pool_reload(pool);
         return;
+    }
     watch_engine_failed(pool, &err);
 }
 

@@ -250,16 +250,8 @@ class TestOtherEndings(Endings):
 
     def own_image(self, tag):
         """An image that no other tag stands for."""
-        engine = Engine()
-        made = engine.call("POST", "/containers/create", {"Image": IMAGE, "Labels": {"io.cloister.test": tag}})
-        self.assertEqual(made.status, 201, made)
-        try:
-            repository, _, name = tag.partition(":")
-            answer = engine.call("POST", f"/commit?container={made.json['Id']}&repo={repository}&tag={name}", {})
-            self.assertEqual(answer.status, 201, answer)
-        finally:
-            engine.remove(made.json["Id"])
-        self.addCleanup(engine.untag, tag)
+        Engine().commit(IMAGE, tag)
+        self.addCleanup(Engine().untag, tag)
 
     def test_image_missing(self):
         tag = f"cloister-test-gone:{os.getpid()}-{secrets.token_hex(4)}"
