@@ -36,12 +36,14 @@ static int prune_turns(struct store *st, const struct retention *r, int *removed
 
     if (find_bound(st, r, &last, err) < 0)
         return -1;
-    /* Events and idempotency keys go with their turn (ON DELETE CASCADE). */
+    /* Events and idempotency keys go with their turn (ON DELETE CASCADE). One with a slot stays: after a
+     * restart nothing else tells which channel waits for that container's death. */
     if (stmt_get(st,
                  "DELETE FROM turns WHERE seq IN ("
                  "  SELECT t.seq FROM turns t LEFT JOIN idempotency i ON i.turn = t.seq"
                  "  WHERE t.finished_ms > 0 AND (t.finished_ms, t.seq) <= (?1, ?2)"
                  "    AND (i.turn IS NULL OR i.created_ms < ?3)"
+                 "    AND t.id NOT IN (SELECT turn_id FROM slots)"
                  "  ORDER BY t.finished_ms, t.seq LIMIT ?4)",
                  &stmt, err) < 0 ||
         stmt_bind(st, stmt, err, "iiii", last.finished_ms, last.seq, r->names_before_ms, (int64_t)r->most) <

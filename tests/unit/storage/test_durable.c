@@ -317,6 +317,19 @@ Test(durable, retention_takes_finished_turns_by_age_and_count)
     rig_close(&r);
 }
 
+Test(durable, retention_leaves_a_turn_whose_container_may_live)
+{
+    struct rig r = open_with(3);
+
+    rig_sql(r.db, "UPDATE turns SET finished_ms = 1, status = 'succeeded'");
+    rig_sql(r.db, "INSERT INTO slots VALUES ('s', 'boot', 'turn_2')");
+    cr_assert_eq(prune(&r, (struct retention){.turns_before_ms = 2, .turns_keep = 1, .most = 4}), 2);
+    cr_assert_str_eq(rig_ask(r.db, "SELECT group_concat(id) FROM turns"), "turn_2");
+    rig_sql(r.db, "DELETE FROM slots");
+    cr_assert_eq(prune(&r, (struct retention){.turns_before_ms = 2, .most = 4}), 1);
+    rig_close(&r);
+}
+
 Test(durable, retention_takes_a_few_at_a_time)
 {
     struct rig r = open_with(6);
