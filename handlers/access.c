@@ -25,7 +25,7 @@ int service_authorize(struct http_req *req, const struct http_route *route, stru
 
     if (route->scope == SCOPE_OPEN)
         return 0;
-    if (principal_from_header(service_of(req)->db, http_header(req, "Authorization"), &p, err) < 0) {
+    if (principal_from_header(service_of(req)->keys, http_header(req, "Authorization"), &p, err) < 0) {
         if (err->code == ERR_UNAUTHORIZED)
             http_header_add(req, "WWW-Authenticate", "Bearer realm=\"cloister\"");
         return -1;

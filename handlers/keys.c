@@ -120,13 +120,15 @@ static int revoke_job(struct store *st, void *arg, struct err *err)
     return keys_revoke(st, job->id, clock_wall_ms(), err);
 }
 
-/* Ends what that key waits for. (mission.md section 4: within 1 s) */
+/* The key is not known any more, and what it waits for ends. (mission.md section 4: within 1 s) */
 static void revoked(void *arg, const struct err *result)
 {
     const struct key_job *job = arg;
 
-    if (result->code == ERR_NONE)
-        bus_publish(job->sv->bus, job->id);
+    if (result->code != ERR_NONE)
+        return;
+    known_forget(job->sv->keys);
+    bus_publish(job->sv->bus, job->id);
 }
 
 static enum http_result revoke_done(struct http_req *req, const struct err *result, void *arg)

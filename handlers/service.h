@@ -3,6 +3,7 @@
  * All pointers are borrowed and outlive the servers; everything may be called from any server thread. */
 #pragma once
 
+#include "auth/known.h"
 #include "config/config.h"
 #include "events/bus.h"
 #include "http/http.h"
@@ -29,6 +30,7 @@ struct service_host {
 /* http_config.context of both servers. */
 struct service {
     struct db *db;
+    struct known *keys;
     struct queue *queue;
     struct bus *bus;
     const struct config *config;

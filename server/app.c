@@ -1,5 +1,6 @@
 #include "app.h"
 
+#include "auth/known.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/id.h"
@@ -37,6 +38,7 @@ struct app {
     int lock, signals;
     int stopped; /* eventfd: a second signal is not waited for any more */
     struct db *db;
+    struct known *keys;
     struct bus *bus;
     struct queue *queue;
     struct broker_env *broker_env;
@@ -156,8 +158,8 @@ static int open_rooms(struct app *app, struct err *err)
     if (db_write(app->db, first_job, app, err) < 0)
         return -1;
     id_hex(app->boot, 16);
-    if (bus_new(&app->bus, err) < 0 || queue_new(&limits, &app->queue, err) < 0 ||
-        app_broker_env(app->config, &app->broker_env, err) < 0 ||
+    if (known_new(app->db, &app->keys, err) < 0 || bus_new(&app->bus, err) < 0 ||
+        queue_new(&limits, &app->queue, err) < 0 || app_broker_env(app->config, &app->broker_env, err) < 0 ||
         app_sandbox(app->config, app->installation, app->boot, &app->sandbox, err) < 0)
         return -1;
     struct pool_deps deps = {.config = app->config,
@@ -213,6 +215,7 @@ static int open_doors(struct app *app, struct err *err)
                                 .max_connections = ADMIN_CLIENTS};
 
     app->service = (struct service){.db = app->db,
+                                    .keys = app->keys,
                                     .queue = app->queue,
                                     .bus = app->bus,
                                     .config = app->config,
@@ -325,6 +328,7 @@ static void close_rooms(struct app *app)
     sandbox_free(app->sandbox);
     broker_env_free(app->broker_env);
     queue_free(app->queue);
+    known_free(app->keys);
     db_close(app->db);
     bus_free(app->bus);
     close_fd(&app->signals);

@@ -8,8 +8,11 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define BATCH       256 /* jobs that share a commit at most */
+#define GATHER_FROM 4   /* when so many shared the last one, the next waits for more; few never wait */
+#define GATHER_US   200 /* so long; a commit costs about as much */
 #define MAX_READERS 16  /* idle read connections kept */
 
 struct request {
@@ -111,8 +114,11 @@ static void write_batch(struct db *db, struct request *batch)
 static void *writer_main(void *arg)
 {
     struct db *db = arg;
+    unsigned n = 0;
 
     for (;;) {
+        if (n >= GATHER_FROM)
+            usleep(GATHER_US);
         pthread_mutex_lock(&db->lock);
         while (!db->head && !db->closing)
             pthread_cond_wait(&db->wake, &db->lock);
@@ -121,7 +127,7 @@ static void *writer_main(void *arg)
             pthread_mutex_unlock(&db->lock);
             return NULL;
         }
-        for (unsigned n = 1; n < BATCH && last->next; n++)
+        for (n = 1; n < BATCH && last->next; n++)
             last = last->next;
         db->head = last->next;
         if (!db->head)

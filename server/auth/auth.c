@@ -50,42 +50,29 @@ static bool token_id(const char *token, char id[KEY_ID_SIZE])
     return true;
 }
 
-struct lookup {
-    char id[KEY_ID_SIZE];
-    struct api_key *key; /* NULL when there is none */
-};
-
-static int look_up(struct store *st, void *arg, struct err *err)
+int principal_from_header(struct known *known, const char *authorization, struct principal **ret,
+                          struct err *err)
 {
-    struct lookup *l = arg;
-
-    if (keys_get(st, l->id, &l->key, err) < 0 && err->code != ERR_NOT_FOUND)
-        return -1;
-    return 0;
-}
-
-int principal_from_header(struct db *db, const char *authorization, struct principal **ret, struct err *err)
-{
-    static const unsigned char nobody[32];
     const char *token = bearer_token(authorization);
-    struct lookup l = {.id = "0000000000000000"};
+    char id[KEY_ID_SIZE] = "0000000000000000";
     unsigned char hash[32];
-    bool formed = token_id(token, l.id);
+    struct key_facts key;
+    bool formed = token_id(token, id);
 
     secret_sha256(formed ? token : "", formed ? strlen(token) : 0, hash);
-    if (db_read(db, look_up, &l, err) < 0)
+    if (known_find(known, id, &key, err) < 0)
         return -1;
-    CLEANUP(api_key_free_p) struct api_key *key = l.key;
-    bool same = secret_equal(hash, key ? key->hash : nobody, sizeof hash);
-    if (!formed || !key || !same || key->revoked_ms != 0)
+    CLEANUP(json_free) json_t *globs = key.globs;
+    bool same = secret_equal(hash, key.hash, sizeof hash);
+    if (!formed || !globs || !same)
         return err_set(err, ERR_UNAUTHORIZED, "send Authorization: Bearer with a key that is in force");
 
     struct principal *p = calloc(1, sizeof *p);
     if (!p)
         return err_no_memory(err);
-    memcpy(p->key_id, key->id, sizeof p->key_id);
-    p->scopes = key->scopes;
-    p->globs = json_incref(key->globs);
+    memcpy(p->key_id, id, sizeof p->key_id);
+    p->scopes = key.scopes;
+    p->globs = json_steal(&globs);
     *ret = p;
     return 0;
 }

@@ -1,8 +1,7 @@
 /* auth/auth.h: who is calling, and what that caller may see (mission.md 4). Nothing is allowed by default. */
 #pragma once
 
-#include "storage/db.h"
-#include "storage/keys.h"
+#include "auth/known.h"
 
 #include <stdbool.h>
 
@@ -18,8 +17,8 @@ DEFINE_CLEANUP(struct principal *, principal_free)
 /* The administrator on this machine, proven by SO_PEERCRED. */
 MUST_USE int principal_local(struct principal **ret, struct err *err);
 /* From the value of Authorization ("Bearer clo_…"); NULL when absent. ERR_UNAUTHORIZED for anything that is
- * not a key in force, always after the same work. */
-MUST_USE int principal_from_header(struct db *db, const char *authorization, struct principal **ret,
+ * not a key in force, always after a look into the state and a comparison in constant time. */
+MUST_USE int principal_from_header(struct known *known, const char *authorization, struct principal **ret,
                                    struct err *err);
 
 /* True when the principal has at least one of the scopes. */

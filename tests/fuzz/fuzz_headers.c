@@ -14,6 +14,7 @@
 #include <strings.h>
 
 static struct db *db;
+static struct known *keys;
 static char id[KEY_ID_SIZE], token[KEY_TOKEN_SIZE];
 
 static int make_key(struct store *st, void *arg, struct err *err)
@@ -26,6 +27,7 @@ static int make_key(struct store *st, void *arg, struct err *err)
 
 static void close_db(void)
 {
+    known_free(keys);
     db_close(db);
 }
 
@@ -39,6 +41,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     PROPERTY(secret_init(&err) == 0, "%s", err.text);
     snprintf(path, sizeof path, "%s/state.db", fuzz_folder());
     PROPERTY(db_open(path, DB_WRITE, &db, &err) == 0, "%s", err.text);
+    PROPERTY(known_new(db, &keys, &err) == 0, "%s", err.text);
     atexit(close_db);
     PROPERTY(db_write(db, make_key, NULL, &err) == 0, "%s", err.text);
     return 0;
@@ -134,7 +137,7 @@ static void check_bearer(const char *value)
         PROPERTY((*p == '~' ? buf_adds(&header, token, &err) : buf_add(&header, p, 1, &err)) == 0, "%s",
                  err.text);
     const char *text = header.data ? header.data : "";
-    int rc = principal_from_header(db, text, &caller, &err);
+    int rc = principal_from_header(keys, text, &caller, &err);
     PROPERTY((rc == 0) == is_bearer(text), "%s: %s", rc == 0 ? "let in" : "kept out", text);
     if (rc < 0) {
         PROPERTY(!caller && err.code == ERR_UNAUTHORIZED, "%s", err_name(err.code));

@@ -4,6 +4,9 @@
 #include "../scratch.h"
 
 #include <fnmatch.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 Test(glob, star_stands_for_any_run_and_all_else_for_itself)
 {
@@ -153,12 +156,12 @@ static int revoke_job(struct store *st, void *arg, struct err *err)
     return keys_revoke(st, arg, 2, err);
 }
 
-static void refused(struct db *db, const char *header)
+static void refused(struct known *keys, const char *header)
 {
     struct principal *p = NULL;
     struct err err = {0};
 
-    cr_assert_eq(principal_from_header(db, header, &p, &err), -1, "%s", header ? header : "none");
+    cr_assert_eq(principal_from_header(keys, header, &p, &err), -1, "%s", header ? header : "none");
     cr_assert_null(p);
     cr_assert_eq(err.code, ERR_UNAUTHORIZED, "%s", err.text);
     cr_assert(err_status(err.code) == 401);
@@ -171,49 +174,107 @@ Test(header, only_a_key_in_force_is_somebody)
     struct making m = {.globs = json_pack("[ss]", "web:*", "api:x")};
     struct principal *p = NULL;
     struct db *db = NULL;
+    struct known *keys = NULL;
     struct err err;
 
     cr_assert_eq(secret_init(&err), 0);
     cr_assert_eq(db_open(path, DB_WRITE, &db, &err), 0, "%s", err.text);
+    cr_assert_eq(known_new(db, &keys, &err), 0, "%s", err.text);
     cr_assert_eq(db_write(db, create_job, &m, &err), 0, "%s", err.text);
     static const char *const good[] = {"Bearer ", "bearer ", "BEARER ", "Bearer   "};
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
         snprintf(header, sizeof header, "%s%s", good[i], m.token);
-        cr_assert_eq(principal_from_header(db, header, &p, &err), 0, "%s: %s", good[i], err.text);
+        cr_assert_eq(principal_from_header(keys, header, &p, &err), 0, "%s: %s", good[i], err.text);
         cr_assert_str_eq(p->key_id, m.id);
         cr_assert_eq(p->scopes, SCOPE_TURNS | SCOPE_FILES);
         cr_assert(json_equal(p->globs, m.globs));
         principal_free(STEAL(p));
     }
 
-    refused(db, NULL);
+    refused(keys, NULL);
     static const char *const bad[] = {"",     "Bearer",     "Bearer ", "Bearer    ", "Basic dXNlcjpwYXNz",
                                       "clo_", "Bearer clo_"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        refused(db, bad[i]);
-    refused(db, m.token); /* without the scheme */
+        refused(keys, bad[i]);
+    refused(keys, m.token); /* without the scheme */
     snprintf(header, sizeof header, "Bearer\t%s", m.token);
-    refused(db, header);
+    refused(keys, header);
     snprintf(header, sizeof header, "Bearer %s ", m.token);
-    refused(db, header);
+    refused(keys, header);
     snprintf(header, sizeof header, "Bearer %s,%s", m.token, m.token);
-    refused(db, header);
+    refused(keys, header);
     snprintf(header, sizeof header, "Bearer %.84s", m.token);
-    refused(db, header);
+    refused(keys, header);
     /* One digit of the secret, of the id; upper case; another separator. */
     snprintf(header, sizeof header, "Bearer %s", m.token);
     for (size_t i = 7; i < strlen(header); i++) {
         char changed[200];
         memcpy(changed, header, sizeof changed);
         changed[i] = changed[i] == '0' ? '1' : '0';
-        refused(db, changed);
+        refused(keys, changed);
     }
     snprintf(header, sizeof header, "Bearer CLO_%s", m.token + 4);
-    refused(db, header);
+    refused(keys, header);
 
     cr_assert_eq(db_write(db, revoke_job, m.id, &err), 0);
+    known_forget(keys);
     snprintf(header, sizeof header, "Bearer %s", m.token);
-    refused(db, header);
+    refused(keys, header);
+    refused(keys, header);
+    known_free(keys);
+    db_close(db);
+    json_decref(m.globs);
+    free(path);
+    scratch_remove(dir);
+}
+
+struct reader {
+    struct known *keys;
+    const char *id;
+    atomic_bool told, over;
+};
+
+/* What was told to be revoked is never found again, whatever a look that was under way has read. */
+static void *read_on(void *arg)
+{
+    struct reader *r = arg;
+    struct key_facts facts;
+    struct err err;
+
+    while (!r->over) {
+        bool told = r->told;
+        cr_assert_eq(known_find(r->keys, r->id, &facts, &err), 0, "%s", err.text);
+        cr_assert(!told || !facts.globs, "found after its end");
+        json_decref(facts.globs);
+    }
+    return NULL;
+}
+
+Test(known, forgets_what_was_revoked)
+{
+    char *dir = scratch_dir(), *path = scratch_path(dir, "state.db");
+    struct making m = {.globs = json_pack("[s]", "*")};
+    struct db *db = NULL;
+    struct err err;
+
+    cr_assert_eq(secret_init(&err), 0);
+    cr_assert_eq(db_open(path, DB_WRITE, &db, &err), 0, "%s", err.text);
+    for (int round = 0; round < 20; round++) {
+        struct reader r = {.id = m.id};
+        pthread_t threads[3];
+        cr_assert_eq(known_new(db, &r.keys, &err), 0);
+        cr_assert_eq(db_write(db, create_job, &m, &err), 0, "%s", err.text);
+        for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+            cr_assert_eq(pthread_create(&threads[i], NULL, read_on, &r), 0);
+        cr_assert_eq(db_write(db, revoke_job, m.id, &err), 0);
+        known_forget(r.keys);
+        r.told = true;
+        usleep(2000);
+        r.over = true;
+        for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+            pthread_join(threads[i], NULL);
+        known_free(r.keys);
+    }
     db_close(db);
     json_decref(m.globs);
     free(path);

@@ -94,10 +94,12 @@ void rig_start(struct rig *r, unsigned per_channel)
     snprintf(r->socket, sizeof r->socket, "%s/admin", r->dir);
     cr_assert_eq(config_load(NULL, &r->config, &faults, &err), 0, "%s", err.text);
     cr_assert_eq(db_open(r->state, DB_WRITE, &r->db, &err), 0, "%s", err.text);
+    cr_assert_eq(known_new(r->db, &r->keys, &err), 0, "%s", err.text);
     cr_assert_eq(queue_new(&limits, &r->queue, &err), 0);
     cr_assert_eq(bus_new(&r->bus, &err), 0);
     r->service =
         (struct service){.db = r->db,
+                         .keys = r->keys,
                          .queue = r->queue,
                          .bus = r->bus,
                          .config = r->config,
@@ -125,6 +127,7 @@ void rig_stop(struct rig *r)
     queue_close(r->queue);
     http_server_stop(r->api, 5000);
     http_server_stop(r->admin, 5000);
+    known_free(r->keys);
     db_close(r->db);
     queue_free(r->queue);
     bus_free(r->bus);

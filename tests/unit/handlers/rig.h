@@ -17,6 +17,7 @@ struct rig {
     char state[96], socket[96];
     struct config *config;
     struct db *db;
+    struct known *keys;
     struct queue *queue;
     struct bus *bus;
     struct service service;
