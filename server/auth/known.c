@@ -61,29 +61,31 @@ static struct place *place_of(struct known *known, const char *id)
     return &known->places[strtoul(last, NULL, 16) % PLACES];
 }
 
+/* Values are copied in and out, since jansson looks at a reference count without care for other threads. */
 static bool recall(struct known *known, const char *id, struct key_facts *ret, uint64_t *generation)
 {
     pthread_mutex_lock(&known->lock);
     const struct place *p = place_of(known, id);
-    bool found = strcmp(p->id, id) == 0;
-    if (found) {
+    if (strcmp(p->id, id) == 0) {
         *ret = p->facts;
-        json_incref(ret->globs);
+        ret->globs = json_deep_copy(p->facts.globs);
     }
     *generation = known->generation;
     pthread_mutex_unlock(&known->lock);
-    return found;
+    return ret->globs != NULL;
 }
 
 static void keep(struct known *known, const char *id, const struct key_facts *facts, uint64_t generation)
 {
+    CLEANUP(json_free) json_t *globs = json_deep_copy(facts->globs);
+
     pthread_mutex_lock(&known->lock);
-    if (generation == known->generation) {
+    if (globs && generation == known->generation) {
         struct place *p = place_of(known, id);
         empty(p);
         memcpy(p->id, id, sizeof p->id);
         p->facts = *facts;
-        json_incref(p->facts.globs);
+        p->facts.globs = json_steal(&globs);
     }
     pthread_mutex_unlock(&known->lock);
 }
