@@ -1,4 +1,5 @@
 """The engine under the server is killed, hangs, or what looks after one of its containers does. (mission.md section 2)"""
+import contextlib
 import os
 import signal
 import subprocess
@@ -23,6 +24,20 @@ class TestEngine(Crash):
         self.config = {**self.config, "engine_socket": self.engine.socket}
         super().setUp()
         self.on("web:a", "web:b")
+
+    def running(self, turn):
+        """Its start is over: the server has hold of the worker's process, and asks the engine nothing more."""
+        turn = super().running(turn)
+        poll(self.holds_a_process, 10, "the start is over")
+        return turn
+
+    def holds_a_process(self):
+        folder = f"/proc/{self.server.process.pid}/fd"
+        for name in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):
+                if "pidfd" in os.readlink(f"{folder}/{name}"):
+                    return True
+        return False
 
     def test_killed_and_started_again(self):
         running = self.submit("web:a", "ignore-term")
