@@ -4,6 +4,7 @@
 #include "schemas/model_input.h"
 #include "schemas/schema.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Copies a member of the request under the worker's name for it; absent stays absent. */
@@ -41,7 +42,7 @@ bool worker_turn_fits(const struct worker_turn *turn, size_t body)
 int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err)
 {
     CLEANUP(json_free) json_t *line = common_members(turn);
-    char *text = NULL;
+    CLEANUP(free_str) char *text = NULL;
     size_t most = LIMIT_TURN_LINE;
 
     if (!line || pass(line, "text", turn->request, "text") < 0 ||
@@ -53,17 +54,12 @@ int worker_turn_line(const struct worker_turn *turn, char **ret, struct err *err
         most -= LIMIT_WORKER_ADDS;
     if (json_text(line, &text, err) < 0)
         return -1;
-    CLEANUP(free_str) char *whole = text;
-    size_t len = strlen(text);
-    if (len >= most)
+    if (strlen(text) >= most)
         return err_set(err, ERR_INVALID, "the turn is longer than the %zu bytes that a worker takes", most);
-    char *ended = realloc(whole, len + 2);
-    if (!ended)
-        return err_no_memory(err);
-    whole = NULL;
-    memcpy(ended + len, "\n", 2);
-    *ret = ended;
-    return 0;
+    if (asprintf(ret, "%s\n", text) >= 0)
+        return 0;
+    *ret = NULL;
+    return err_no_memory(err);
 }
 
 static int first_fault(struct json_faults *faults, struct err *err)

@@ -25,6 +25,7 @@ import tempfile
 from lib.contract import Checked
 from lib.engine import Engine
 from lib.http import Client, poll
+from lib.process import end
 from lib.routes import ROOT
 
 ACCOUNT = "cloister-test"
@@ -213,12 +214,7 @@ class Server:
         """Ends and removes whatever is there, without a check."""
         LIVE.discard(self)
         if self.process is not None:
-            self.process.terminate()
-            try:
-                self.process.wait(timeout=STOP_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(timeout=10)
+            end(self.process, STOP_S)
             self.process = None
         for container in self.containers():
             self.engine.remove(container)

@@ -17,6 +17,7 @@ import tempfile
 import threading
 
 from lib.http import Client, poll
+from lib.process import end
 from lib.routes import openapi, openapi_routes
 
 PORT = "X-Test-Port"
@@ -88,12 +89,7 @@ class Prism:
         return any(method == known and pattern.fullmatch(path.partition("?")[0]) for known, pattern in self.routes)
 
     def close(self):
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(10)
+        end(self.process)
         self.relay.shutdown()
         self.folder.cleanup()
 

@@ -10,6 +10,7 @@ import subprocess
 import threading
 
 from lib.http import Client, poll
+from lib.process import end
 
 
 def says(text, **more):
@@ -136,9 +137,4 @@ class Aimock:
         return answer.json
 
     def close(self):
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(10)
+        end(self.process)
